@@ -1,4 +1,4 @@
-"""The errors that the package raises, each with a message, a hint, a code and an exit code."""
+"""Errors raised by the package, each with a message, a hint, a code and an exit code."""
 
 from __future__ import annotations
 

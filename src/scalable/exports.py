@@ -1,4 +1,4 @@
-"""Lazy exports: a package's public names, loaded when they are first used."""
+"""Lazy exports: public names of a package, loaded on first use."""
 
 from __future__ import annotations
 

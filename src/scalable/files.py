@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace a file atomically by a new one, whose ``mode`` the umask restricts."""
+    """Replace a file atomically by a new one. The umask restricts ``mode``."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -38,9 +38,7 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def read_tail(path: Path, limit: int = 8192) -> str:
-    """Return the last whole lines, of at most ``limit`` bytes, of a file that may still grow.
-    Empty if it cannot be read.
-    """
+    """Return the last whole lines of a file, at most ``limit`` bytes. Empty if unreadable."""
     try:
         with path.open("rb") as file:
             begin = file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
@@ -78,8 +76,8 @@ def check_replaceable(path: Path) -> None:
 
 
 def check_not_planted(path: Path) -> None:
-    """Raise PermissionError if another user could replace what is made in a directory.
-    A group that may write is trusted, because it shares the directory.
+    """Raise PermissionError if another user could replace files in a directory.
+    A group with write access is trusted, because it shares the directory.
     """
     link, status = path.lstat(), path.stat()
     others = link.st_uid if stat.S_ISLNK(link.st_mode) else status.st_uid
@@ -125,8 +123,8 @@ def private_directory(path: Path) -> Path:
 
 
 def read_secrets(sources: Mapping[str, str], directory: Path | None = None) -> dict[str, str]:
-    """Return the secret values of a component by variable, from ``env:NAME`` or ``file:PATH``.
-    Relative paths start at ``directory``. ClusterError, without any value, if one is missing.
+    """Return a component's secret values by variable, from ``env:NAME`` or ``file:PATH``.
+    Relative paths start at ``directory``. A missing one raises ClusterError without any value.
     """
     found = {}
     for name, source in sources.items():

@@ -42,7 +42,7 @@ def _is_here(spec: DeploymentSpec, run: EarlierRun) -> bool:
 def _placed(
     spec: DeploymentSpec, history: Iterable[EarlierRun]
 ) -> list[tuple[str | None, CallRecord]]:
-    """Return the measured tasks to use, the latest first, with the target of those elsewhere."""
+    """Return the measured tasks to use, the latest first, with any other target of theirs."""
     # Tasks of other targets count if none of their name ran on this target.
     calls = [(run, call) for run in history for call in reversed(run.calls)]
     here = {(call.tag, call.task) for run, call in calls if _is_here(spec, run)}
@@ -104,7 +104,7 @@ def _forecasts(
 def gather(
     spec: DeploymentSpec, prices: Prices | None = None, runs_dir: Path | None = None
 ) -> Knowledge:
-    """Return the inputs of a plan from the run records, and warn about unreadable ones."""
+    """Return a plan's inputs from the run records, and warn about unreadable ones."""
     where = settings.runs_dir() if runs_dir is None else runs_dir
     return knowledge_of(spec, read_history(where, spec.project_name), prices)
 
@@ -112,7 +112,7 @@ def gather(
 def knowledge_of(
     spec: DeploymentSpec, history: Sequence[EarlierRun], prices: Prices | None = None
 ) -> Knowledge:
-    """Return the inputs of a plan from earlier runs, the latest first."""
+    """Return a plan's inputs from earlier runs, the latest first."""
     traits = provider_traits(spec.provider_name)
     here = [run for run in history if _is_here(spec, run)]
     complete = [run for run in history if run.status == "completed" and run.whole]
@@ -141,10 +141,9 @@ def knowledge_of(
 def quoted_prices(
     provider: object, spec: DeploymentSpec, *, detached: bool = False
 ) -> Prices | None:
-    """Return the prices of one worker of each component, or None if none is known.
-
-    Prices of the manifest precede those of the provider. A ``detached`` cluster outlives its
-    creator, so its managers have machines.
+    """Return the prices of one worker of each component, or None if they are unknown.
+    The manifest's prices precede the provider's. A ``detached`` cluster outlives its creator, so
+    its managers have machines.
     """
     written = written_prices(spec)
     estimate = getattr(provider, "estimate_cost", None)
@@ -172,7 +171,7 @@ def quoted_prices(
 
 
 def _overwritten(prices: Prices, written: Prices) -> Prices:
-    """Replace a provider's prices by those of the manifest."""
+    """Replace a provider's prices by the manifest's."""
     rates = dict(prices.rates)
     for tag in written.hourly_by_tag.keys() & rates.keys():
         billed, hourly = rates[tag].price, written.hourly_by_tag[tag]
@@ -203,7 +202,7 @@ def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
 
 
 def _busiest(runs: Iterable[EarlierRun]) -> dict[str, int]:
-    """Return the greatest number of tasks that one run sent to each pool."""
+    """Return the largest number of tasks that one run sent to each pool."""
     found: dict[str, int] = {}
     for run in runs:
         of_run: dict[str, int] = defaultdict(int)
@@ -216,10 +215,9 @@ def _busiest(runs: Iterable[EarlierRun]) -> dict[str, int]:
 def _match(
     spec: DeploymentSpec, counts: Mapping[tuple[str, str], int]
 ) -> tuple[dict[str, int], list[TaskSpec]]:
-    """Return the task counts of the manifest's names, and the names that it does not contain.
-
-    Tasks that were routed by tag are recorded by the name of their function. They count as tasks of
-    a pool's only manifest name if no run has tasks of that name.
+    """Return the task counts of the manifest's names, and the names missing in the manifest.
+    Tasks routed by tag are recorded under their function's name. They count as tasks of a pool's
+    only manifest name if runs have no tasks of that name.
     """
     listed = {
         task.name: counts[task.component, task.name]
@@ -274,7 +272,7 @@ def _overlaps(spec: DeploymentSpec, runs: Sequence[EarlierRun]) -> dict[tuple[st
 
 
 def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:
-    """Return the level of the durations of each run, from the names of at least two runs."""
+    """Return the level of each run's durations, from names that occur in at least two runs."""
     by_run = [_lengths_of(run.calls) for run in runs if run.calls]
     everywhere = {
         kind: [length for lengths in by_run for length in lengths.get(kind, ())]

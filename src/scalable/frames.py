@@ -1,4 +1,4 @@
-"""The frame of the user's own code in which a task failed, as ``file:line in function``.
+"""Frame of the user's own code in which a task failed, as ``file:line in function``.
 It is found in an exception, or in a traceback as a string.
 """
 
@@ -36,7 +36,7 @@ def own_frame(error: BaseException) -> str | None:
 
 
 def own_frame_in(traceback: str) -> str | None:
-    """Return the frame of :func:`own_frame` for a traceback as a string, or else the innermost."""
+    """Find the frame of :func:`own_frame` in a traceback string, or else the innermost one."""
     places: list[_Place] = [
         (found["file"], found["line"], found["name"].strip())
         for found in _FRAME.finditer(traceback)
@@ -64,7 +64,7 @@ def _shown(place: _Place) -> str:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, and the errors that led to it."""
+    """Yield an error and its causes."""
     each: BaseException | None = error
     seen: set[int] = set()
     while each is not None and id(each) not in seen and len(seen) < _MOST_CAUSES:

@@ -23,12 +23,12 @@ _WITH_HANDLERS = (
 
 
 def sendable(text: str) -> str:
-    """Return a string that can be encoded: lone surrogates, as in file names, are escaped."""
+    """Return a string that can be encoded, with lone surrogates (as in file names) escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def is_sendable(key: object) -> bool:
-    """Return whether the strings of a key can be encoded: a message with others cannot be sent."""
+    """Return whether the strings of a key can be encoded, as messages require."""
     if isinstance(key, tuple):
         return all(map(is_sendable, key))
     return not isinstance(key, str) or key.isascii() or sendable(key) == key
@@ -47,7 +47,7 @@ def _shown(found: re.Match[str]) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a name or a key for a sentence, without the middle of a long one."""
+    """Return a name or key for a sentence, with the middle of a long one cut out."""
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[: LONGEST_NAME // 2]}...{name[-LONGEST_NAME // 2 + 3 :]}"
@@ -67,7 +67,7 @@ def _bounded(line: str) -> str:
 
 
 class HarmlessFormatter(logging.Formatter):
-    """Log formatter that makes the output of another one (by default the bare message) harmless."""
+    """Log formatter that makes another one's output (by default the bare message) harmless."""
 
     def __init__(self, formatter: logging.Formatter | None = None) -> None:
         super().__init__()
@@ -78,13 +78,13 @@ class HarmlessFormatter(logging.Formatter):
 
 
 def make_warnings_harmless() -> None:
-    """Make log messages harmless that Python prints if logging is not configured."""
+    """Make the messages harmless that Python prints while logging is not configured."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(HarmlessFormatter())
 
 
 def make_logs_harmless() -> None:
-    """Make the log output of this process harmless, which must be one of our programs."""
+    """Make the log output of this process harmless. Only for scalable's own programs."""
     make_warnings_harmless()
     for name in _WITH_HANDLERS:
         for handler in logging.getLogger(name).handlers:

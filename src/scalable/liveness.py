@@ -26,7 +26,7 @@ _POLL_S = 0.05
 
 def identify_process() -> dict[str, Any]:
     """Return values that distinguish this process from every other process on any host.
-    Start ticks count from the boot (proc(5)). Values that the system does not provide are None.
+    Start ticks count from the boot (proc(5)). Values missing on a system are None.
     """
     return {
         "pid": os.getpid(),
@@ -39,7 +39,7 @@ def identify_process() -> dict[str, Any]:
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """Return the identity of another process on this host, matching no process if it has exited."""
+    """Return another local process's identity. It matches no process if that has exited."""
     try:
         started_at = psutil.Process(pid).create_time()
     except psutil.Error:
@@ -49,7 +49,7 @@ def identify(pid: int) -> dict[str, Any]:
 
 
 def is_alive(identity: Mapping[str, Any]) -> bool | None:
-    """Return True if a process is alive, or None if it is on another host or in another container.
+    """Return whether a process is alive, or None on another host or in another container.
     A zombie is not alive. Reboots, and new processes with the same id, are recognized.
     """
     pid = identity.get("pid")
@@ -73,14 +73,14 @@ def _in_another_namespace(identity: Mapping[str, Any]) -> bool:
 
 
 def rebooted(identity: Mapping[str, Any]) -> bool:
-    """Return True if this host was rebooted after the process started."""
+    """Return whether this host was rebooted after the process started."""
     here = identity.get("host") == socket.gethostname()
     boot_id = _boot_id()
     return here and boot_id is not None and identity.get("boot_id") not in (None, boot_id)
 
 
 def number_taken(identity: Mapping[str, Any]) -> bool:
-    """Return True if a different process on this host now has the process id of ``identity``."""
+    """Return whether a different process on this host now has the process id of ``identity``."""
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
         return False
@@ -94,7 +94,7 @@ def number_taken(identity: Mapping[str, Any]) -> bool:
 
 def end_process(identity: Mapping[str, Any], term_s: float, kill_s: float) -> None:
     """Terminate a process with SIGTERM, and with SIGKILL if it is still alive after ``term_s``.
-    Nothing happens if it is not alive or runs on another host.
+    Does nothing if it is not alive or runs on another host.
     """
     for number, patience_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, kill_s)):
         if not is_alive(identity):
@@ -124,9 +124,7 @@ def _signal(identity: Mapping[str, Any], number: int) -> None:
 
 
 def process_gone(run: Mapping[str, Any], last_write: float, now: float) -> bool:
-    """Return True if the process that opened a run has exited.
-    On another host, a run without a write for :data:`SILENCE_S` seconds counts as gone.
-    """
+    """Return whether a run's process has exited, or a remote one is silent for too long."""
     alive = is_alive(run)
     return now - last_write > SILENCE_S if alive is None else not alive
 
@@ -142,7 +140,7 @@ def _runs(pid: int, identity: Mapping[str, Any]) -> bool:
 
 
 def _started_then(process: psutil.Process, identity: Mapping[str, Any]) -> bool:
-    """Return True if a process started at the time that ``identity`` contains."""
+    """Return whether a process started at the time in ``identity``."""
     ticks = identity.get("start_ticks")
     if ticks is not None and (its := _start_ticks(process.pid)) is not None:
         return bool(its == ticks)
@@ -153,7 +151,7 @@ def _started_then(process: psutil.Process, identity: Mapping[str, Any]) -> bool:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Return the start of a process in clock ticks since the boot (field 22 of /proc/PID/stat)."""
+    """Return a process's start in clock ticks since the boot (field 22 of /proc/PID/stat)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return int(stat.rpartition(")")[2].split()[19])
@@ -176,7 +174,7 @@ def _boot_id() -> str | None:
 
 
 def refuse_in_child(pid: int) -> None:
-    """Raise ClusterError if this process is a fork of ``pid``, whose connections it cannot use."""
+    """Raise ClusterError if this process is a fork of ``pid``, with unusable connections."""
     if os.getpid() != pid:
         raise ClusterError(
             f"this client belongs to process {pid}, and this process ({os.getpid()}) is a fork of "
@@ -187,9 +185,8 @@ def refuse_in_child(pid: int) -> None:
 
 
 def exit_in_child(pid: int, error: BaseException | None) -> None:
-    """Exit if this process is a fork of ``pid`` that has left the function in which it was forked.
-
-    Otherwise it would go on as a second worker, which shares the connections of the first.
+    """Exit if this process is a fork of ``pid`` that has left the function that forked it.
+    Otherwise it would continue as a second worker that shares the first one's connections.
     """
     if os.getpid() == pid:
         return

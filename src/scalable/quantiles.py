@@ -55,7 +55,7 @@ class Durations:
 
 def quantile(ordered: Sequence[float], q: float) -> float:
     """Return a quantile of sorted values by linear interpolation.
-    This is type 7 of Hyndman and Fan (1996), the default of NumPy.
+    This is type 7 of Hyndman and Fan (1996), NumPy's default.
     """
     position = q * (len(ordered) - 1)
     below = int(position)

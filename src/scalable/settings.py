@@ -51,7 +51,7 @@ _OFF = frozenset({"0", "false", "no", "off"})
 
 
 def telemetry_enabled() -> bool:
-    """Return False if SCALABLE_TELEMETRY is 0, false, no or off, so that runs are not recorded."""
+    """Return False if SCALABLE_TELEMETRY is 0, false, no or off. Runs are then not recorded."""
     return os.environ.get(TELEMETRY, "").strip().lower() not in _OFF
 
 
@@ -66,12 +66,12 @@ def shares_memory() -> bool:
 
 
 def debug() -> bool:
-    """Return True if SCALABLE_DEBUG is set to something other than 0, false, no or off."""
+    """Return whether SCALABLE_DEBUG is set to a value other than 0, false, no or off."""
     return os.environ.get(DEBUG, "off").strip().lower() not in _OFF | {""}
 
 
 def synchronous() -> bool:
-    """Return True if SCALABLE_SYNCHRONOUS is set to something other than 0, false, no or off."""
+    """Return whether SCALABLE_SYNCHRONOUS is set to a value other than 0, false, no or off."""
     return os.environ.get(SYNCHRONOUS, "off").strip().lower() not in _OFF | {""}
 
 
@@ -81,7 +81,7 @@ def runs_dir() -> Path:
 
 
 def budget() -> float | None:
-    """Return the amount in SCALABLE_BUDGET or None, or raise ClusterError for a bad amount."""
+    """Return the amount in SCALABLE_BUDGET or None. ClusterError for an invalid amount."""
     written = os.environ.get(BUDGET)
     if not written:
         return None
@@ -135,13 +135,13 @@ _BY_SLURM = ("SLURM_", "SLURMD_", "PMI_", "PMIX_")
 
 
 def outside_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for a new job, which would inherit those of this process's Slurm job."""
+    """Return the variables for a new job, without those of this process's Slurm job."""
     return _without(environ, ())
 
 
 def outside_step(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for workers, without the place of this process in its Slurm job.
-    Steps that tasks start would otherwise have the CPUs, memory and numbers of this process's step.
+    """Return the variables for workers, without this process's step in its Slurm job.
+    Steps that tasks start would otherwise inherit this step's CPUs, memory and numbers.
     """
     return _without(environ, _OF_JOB)
 

@@ -1,5 +1,5 @@
-"""`Storage`: the location of a project's results, opened by its URL on both sides of a cluster.
-A task finds the storage of its session through :func:`scalable.current_storage`.
+"""`Storage`: the location of a project's results, opened by URL on both sides of a cluster.
+A task finds its session's storage through :func:`scalable.current_storage`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HIDDEN = "..."
 
 @dataclass(frozen=True)
 class UrlFault:
-    """A reason why a string is not the URL of a storage."""
+    """Reason why a string is not the URL of a storage."""
 
     #: Follows the name of the value: ``must ...``. It never quotes a secret.
     problem: str
@@ -66,7 +66,7 @@ def url_fault(text: str) -> UrlFault | None:
 
 
 def absolute_url(text: str, directory: str | os.PathLike[str]) -> str:
-    """Return the URL of a storage without relative parts, which start in ``directory``."""
+    """Return the URL of a storage with relative paths resolved from ``directory``."""
     scheme, _, rest = _split(text)
     if scheme == "file":
         return f"file://{os.path.normpath(Path(directory).absolute() / rest)}"
@@ -74,7 +74,7 @@ def absolute_url(text: str, directory: str | os.PathLike[str]) -> str:
 
 
 def scheme_of(text: str) -> str:
-    """Return the scheme of a URL, ``file`` for a path."""
+    """Return the scheme of a URL, or ``file`` for a path."""
     return _split(text)[0]
 
 
@@ -89,9 +89,9 @@ def _split(text: str) -> tuple[str, bool, str]:
 
 @dataclass(frozen=True)
 class Storage:
-    """A directory of files or objects, named by a URL.
+    """A directory of files or objects, given by a URL.
 
-    It pickles as its URL alone. Each process opens it with its own credentials.
+    Only the URL is pickled. Each process opens the storage with its own credentials.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class Storage:
 
     @property
     def fs(self) -> Any:
-        """The fsspec file system, which takes the paths of :meth:`path`.
+        """The fsspec file system. It accepts the paths returned by :meth:`path`.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class Storage:
         return self._opened()[0]
 
     def path(self, path: str = "") -> str:
-        """Return a path as :attr:`fs` takes it.
+        """Return a path in the form that :attr:`fs` accepts.
 
         Parameters
         ----------
@@ -151,14 +151,14 @@ class Storage:
         return f"{self.root}{joint}{inner}" if inner else self.root
 
     def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        """Open a file or object, and create a local directory for one that is written.
+        """Open a file or object. For writing, a missing local directory is created.
 
         Parameters
         ----------
         path
             Path within the storage, such as ``maps/a.nc``.
         mode
-            As for the built-in ``open``; stores of objects have no ``a`` and ``+``.
+            As for the built-in ``open``. Object stores do not support ``a`` and ``+``.
         **options
             Further arguments of fsspec's ``open``, such as ``encoding``.
 
@@ -175,7 +175,7 @@ class Storage:
         return self.fs.open(whole, mode, **options)
 
     def exists(self, path: str = "") -> bool:
-        """Return True if there is a file, object or directory with this path."""
+        """Return whether a file, object or directory with this path exists."""
         whole = self.path(path)
         self.fs.invalidate_cache()  # a worker may have written since the last look
         return bool(self.fs.exists(whole))
@@ -232,7 +232,7 @@ def no_storage() -> ManifestError:
 
 
 def without_secrets(url: str) -> str:
-    """Return a URL for a record, without a password and without values of secret parameters."""
+    """Return a URL for a record, without passwords and secret parameters."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -48,7 +48,7 @@ _WRITTEN = tuple(
 
 
 def as_written(count: int) -> str:
-    """Format bytes as short as possible, such as ``600M`` or ``1.5Gi``, exactly if possible."""
+    """Format bytes as briefly as possible, exactly if possible, such as ``600M`` or ``1.5Gi``."""
     exact = [
         f"{count / size:g}{unit}"
         for unit, size in _WRITTEN
@@ -58,7 +58,7 @@ def as_written(count: int) -> str:
 
 
 def like(example: int, count: float) -> str:
-    """Format rounded bytes in decimal or binary units, as :func:`as_written` shows the example."""
+    """Format rounded bytes in the kind of units (decimal or binary) used for the example."""
     binary = "i" if "i" in as_written(example) else ""
     for unit, size in _WRITTEN:
         if unit.endswith("i") == bool(binary) and count >= size:

@@ -1,5 +1,5 @@
 """Result cache: cache keys, and the store of results by key.
 
-Does not decide which tasks are cached, nor move results to workers and clients. Does not import
-Dask.
+Which tasks are cached, and how results reach workers and clients, is decided elsewhere. Does not
+import Dask.
 """

@@ -1,6 +1,6 @@
 """Content of numpy, pandas and xarray objects, without importing these libraries.
 
-A table is written column by column, so its memory layout (blocks, chunks, views) does not affect
+Tables are written column by column, so the memory layout (blocks, chunks, views) does not affect
 the digest.
 """
 
@@ -16,7 +16,7 @@ _SEED_BITS = 96
 
 
 class Writer(Protocol):
-    """Interface of :class:`scalable.cache.content.Contents` that the array writers use."""
+    """Interface of :class:`scalable.cache.content.Contents` for the array writers."""
 
     def write(self, value: Any) -> None:
         """Write a value."""
@@ -47,7 +47,7 @@ def array_writer(value: Any) -> Callable[[Any, Any], None] | None:
 
 
 def not_pickled(value: Any) -> Any:
-    """Return the state of an array of a subclass that its pickle omits, or None."""
+    """Return the state of an array subclass that its pickle omits, or None."""
     kinds = [kind for kind in type(value).__mro__ if kind.__module__.partition(".")[0] == "numpy"]
     if not any(kind.__qualname__ == "ndarray" for kind in kinds):
         return None
@@ -123,7 +123,7 @@ def _write_index(contents: Writer, index: Any) -> None:
 
 
 def _write_column(contents: Writer, array: Any) -> None:
-    """Write a pandas array by its visible values, ignoring what is stored under missing ones."""
+    """Write a pandas array by its visible values, ignoring data behind missing ones."""
     kind, dtype = type(array).__qualname__, str(array.dtype)
     contents.text(b"column", f"{kind} {dtype}")
     if kind == "Categorical":

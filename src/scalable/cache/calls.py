@@ -26,13 +26,13 @@ logger = logging.getLogger("scalable.cache")
 
 @lru_cache(maxsize=8)
 def keys_of(store: ResultStore) -> KeyMaker:
-    """Return the cached key maker of a store, for keys that are made in this process."""
+    """Return a store's shared key maker, for keys made in this process."""
     return KeyMaker(files=store.file_digests)
 
 
 @dataclass(frozen=True)
 class Purpose:
-    """Origin of a cached result: task name, tag and run id, each empty if unknown."""
+    """Origin of a cached result: task name, tag and run id, empty if unknown."""
 
     task: str = ""
     tag: str = ""
@@ -42,9 +42,8 @@ class Purpose:
 @dataclass
 class CachedFunction:
     """Function that looks up its result in a store before it runs, and stores it afterwards.
-
-    It runs in the process of the task. Equal tasks in several processes run once if the store is a
-    directory that all of them share: the others wait.
+    It runs in the task's process. If several processes share the store's directory, equal tasks run
+    once: the other processes wait.
     """
 
     function: Callable[..., Any]
@@ -123,7 +122,7 @@ class CachedFunction:
 
 
 def call_cached(remembered: CachedFunction, *args: Any, **kwargs: Any) -> Any:
-    """Call a ``CachedFunction``, for ``map``, where each task has a key of its own."""
+    """Call a ``CachedFunction``. Used for ``map``, where each task has its own key."""
     return remembered(*args, **kwargs)
 
 
@@ -146,7 +145,7 @@ NAMED: Final = 16
 
 @dataclass
 class _Spent:
-    """Misses of a function in this process, with the seconds of comparing and running."""
+    """Number of a function's misses in this process, and the seconds spent on them."""
 
     misses: int = 0
     comparing_s: float = 0.0
@@ -157,7 +156,7 @@ class _Spent:
 
 
 class Misses:
-    """Finder of reasons of misses. Its time is bounded for each function."""
+    """Finder of the reasons for cache misses, with a time limit for each function."""
 
     def __init__(self, store: ResultStore) -> None:
         self._store = store
@@ -166,9 +165,8 @@ class Misses:
 
     def outcome(self, key: CallKey, asked_at: float, running_s: float) -> CacheOutcome:
         """Return the outcome of a task that ran. Must be called before its result is stored.
-
-        Results that were stored after ``asked_at`` (seconds since 1970) belong to concurrent tasks
-        and are not compared.
+        Results stored after ``asked_at`` (seconds since 1970) belong to concurrent tasks and are
+        ignored.
         """
         with self._lock:
             spent = self._spent.setdefault(key.function, _Spent())
@@ -201,5 +199,5 @@ class Misses:
 
 @lru_cache(maxsize=8)
 def misses_of(store: ResultStore) -> Misses:
-    """Return this process's finder of reasons of misses for a store."""
+    """Return this process's finder of miss reasons for a store."""
     return Misses(store)

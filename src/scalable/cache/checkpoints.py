@@ -1,7 +1,7 @@
-"""`Checkpoints`: directories in which tasks keep their state from one attempt to the next.
+"""`Checkpoints`: directories that keep a task's state from one attempt to the next.
 
-Each attempt takes the previous directory over by a rename, so two attempts never write to one path.
-The later one wins without a lock, which NFS might break.
+Each attempt takes over the previous directory by a rename, so two attempts never write to one path.
+The later attempt wins without a lock, since NFS might break locks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ATTEMPTS: Final = 20
 
 
 def checkpoint_directory(url: str | None) -> Path:
-    """Return the checkpoint directory of a result store: the user's own for None or a bucket."""
+    """Return a result store's checkpoint directory, or the user's own for None or a bucket."""
     if url is not None and scheme_of(url) == "file":
         return Path(url.removeprefix("file://"))
     return results_dir()
@@ -72,7 +72,7 @@ class Checkpoint:
         return self._path
 
     def end(self, *, succeeded: bool) -> None:
-        """Release the lease. Delete the directory if the attempt succeeded and still owns it."""
+        """Release the lease, and delete the directory if the attempt succeeded and owns it."""
         if succeeded:
             _removed(self._path, self._path.parents[2])
             with suppress(OSError):  # a later attempt is in it
@@ -89,7 +89,7 @@ class Checkpoints:
         self._leases = Leases(directory)
 
     def prepare(self, group: str) -> None:
-        """Make a group's directory, private to this user, or raise ClusterError if that fails."""
+        """Create a group's directory, private to this user, or raise ClusterError."""
         Folder(self._directory).prepare()
         try:
             (self._root / group).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,10 +101,9 @@ class Checkpoints:
             ) from error
 
     def begin(self, group: str, call: str) -> Checkpoint:
-        """Start an attempt of a task, with the files that the previous attempt has left.
-
-        ``call`` identifies the task within its group. Raises ClusterError if the group is missing
-        here, for example because this process has another file system.
+        """Start an attempt of a task with the files that the previous attempt has left.
+        ``call`` identifies the task within its group. Raises ClusterError if the group's directory
+        is missing, for example because this process has another file system.
         """
         if not (self._root / group).is_dir():
             raise ClusterError(
@@ -138,7 +137,7 @@ class Checkpoints:
             _removed(self._root / group, self._root)
 
     def collect(self, max_age_s: float, *, dry_run: bool = False) -> CheckpointSizes:
-        """Delete checkpoints unused and unchanged for ``max_age_s`` by the file server's clock."""
+        """Delete checkpoints unused and unchanged for ``max_age_s``, by the file server's clock."""
         if not self._root.is_dir():
             return CheckpointSizes()
         before = touched(self._directory / "clock") - max_age_s
@@ -156,7 +155,7 @@ class Checkpoints:
         return CheckpointSizes(number, size)
 
     def _make(self, place: Path, name: str) -> None:
-        """Make the directories of a task and its first attempt in one rename, or raise OSError."""
+        """Create a task's directory and its first attempt's in one rename, or raise OSError."""
         new = self._root / f"{_HIDDEN}{secrets.token_hex(8)}"
         new.mkdir(mode=0o700)
         try:
@@ -174,14 +173,14 @@ class Checkpoints:
 
 
 class CheckpointedTask:
-    """Running task whose result is cached: its checkpoint is named by the cache key."""
+    """Running task with a cached result. Its checkpoint is named by the cache key."""
 
     def __init__(self, key: str, url: str) -> None:
         self.key, self.url = key, url
         self._checkpoint: Checkpoint | None = None
 
     def path(self, begin: Callable[[], Checkpoint]) -> Path:
-        """Return the directory of this attempt, which ``begin`` makes at the first use."""
+        """Return the directory of this attempt, which ``begin`` creates at the first use."""
         if self._checkpoint is None:
             self._checkpoint = begin()
         return self._checkpoint.path
@@ -195,13 +194,13 @@ _running: ContextVar[CheckpointedTask | None] = ContextVar("scalable_remembered_
 
 
 def cached_call() -> CheckpointedTask | None:
-    """Return the innermost cached task that runs in this thread, or None."""
+    """Return the innermost cached task running in this thread, or None."""
     return _running.get()
 
 
 @contextmanager
 def running_cached(key: str, url: str) -> Iterator[None]:
-    """Run a ``with`` block as a task whose result is cached."""
+    """Run a ``with`` block as a task with a cached result."""
     call = CheckpointedTask(key, url)
     token = _running.set(call)
     succeeded = False
@@ -214,7 +213,7 @@ def running_cached(key: str, url: str) -> Iterator[None]:
 
 
 def _tries(place: Path) -> list[tuple[int, Path]]:
-    """Return number and path of the directory of each attempt, the latest last."""
+    """Return the number and directory of each attempt, the latest last."""
     with suppress(FileNotFoundError, NotADirectoryError):
         found = ((_TRY.fullmatch(name), place / name) for name in os.listdir(place))  # noqa: PTH208
         return sorted((int(match[1]), path) for match, path in found if match)
@@ -226,7 +225,7 @@ def _lease_key(path: Path) -> str:
 
 
 def _removed(path: Path, root: Path) -> None:
-    """Delete a directory, renamed first so that no process finds a part. Gone is success."""
+    """Rename and delete a directory, so that processes never see a part. Gone is success."""
     gone = root / f"{_HIDDEN}{secrets.token_hex(8)}"
     with suppress(FileNotFoundError):
         path.rename(gone)
@@ -234,7 +233,7 @@ def _removed(path: Path, root: Path) -> None:
 
 
 def _measured(place: Path) -> tuple[int, float]:
-    """Return the size in bytes of a directory tree, and the time of its last change."""
+    """Return a directory tree's size in bytes, and the time of its last change."""
     size, changed = 0, 0.0
     for folder, _, names in os.walk(place):
         for path in (folder, *(os.path.join(folder, name) for name in names)):  # noqa: PTH118

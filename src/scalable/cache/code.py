@@ -1,7 +1,7 @@
-"""Code that a task reaches: functions, classes, constants and modules of the user's project.
+"""Code reachable from a task: functions, classes, constants and modules of the user's project.
 
 Follows static references: globals, module attributes, closures, defaults, base classes, local
-imports. Python and installed packages are not followed: their versions represent them.
+imports. Python and installed packages are represented by their versions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KEEPER: Final = type(functools.lru_cache(int))
 
 
 class Reach:
-    """Code that one task reaches, as parts of its cache key."""
+    """Code reachable from one task, as parts of its cache key."""
 
     def __init__(self) -> None:
         #: Digest by name of the part, which starts with ``code:``, ``constant:`` or ``module:``.
@@ -85,7 +85,7 @@ class Reach:
         return name
 
     def follow(self) -> None:
-        """Follow all references of the queued code, until no new code is reached."""
+        """Follow all references of the queued code, until no new code is found."""
         while self._waiting:
             name, item = self._waiting.pop(0)
             try:
@@ -176,7 +176,7 @@ class Reach:
         return [kind.__qualname__, kind.__bases__, type(kind), found, said]
 
     def _module(self, module: types.ModuleType) -> list[Any]:
-        """Return the content of a module of which any name may be used."""
+        """Return the content of a module when any of its names may be used."""
         self._note_imports(module.__name__)
         self._watch(lambda: tuple(vars(module).values()))
         found: list[tuple[str, Any]] = []
@@ -201,7 +201,7 @@ class Reach:
     def _targets(
         self, name: str, code: types.CodeType, space: Mapping[str, Any]
     ) -> Iterator[tuple[str, str]]:
-        """Yield each reference of a code object, and the part to which it leads."""
+        """Yield each reference in a code object, and the part that it leads to."""
         found = references(code)
         for hidden in sorted(found.names & HIDDEN):
             self._cannot(f"{_shown(name)} uses {hidden}")
@@ -229,7 +229,7 @@ class Reach:
         return None
 
     def _reached(self, name: str, module: str, value: Any, chain: tuple[str, ...]) -> str | None:
-        """Return the part to which a chain of module attributes leads."""
+        """Return the part that a chain of module attributes leads to."""
         names = list(chain[1:])
         constant = chain[0]
         while isinstance(value, types.ModuleType) and names:
@@ -250,7 +250,7 @@ class Reach:
         return self.code_id(value) if _is_code(value) else self._constant(module, constant, value)
 
     def _of_package(self, module: str, name: str, value: Any) -> str | None:
-        """Return the part of a package's name: the package's code, or a program's substitute."""
+        """Return the part for a name of a package: its code, or a value set by the program."""
         self._note_package(module)
         if _is_code(value):
             return self.code_id(value)
@@ -312,7 +312,7 @@ class Reach:
     # Validity -----------------------------------------------------------------------------------
 
     def is_current(self) -> bool:
-        """Return whether all names still lead to the same objects, even if these have changed."""
+        """Return whether all names still refer to the same objects, whose content may change."""
         return all(
             len(found := look()) == len(seen)
             and all(a is b for a, b in zip(found, seen, strict=True))
@@ -320,7 +320,7 @@ class Reach:
         )
 
     def mutable_digest(self) -> str:
-        """Return the digest of all reached values that can change in place."""
+        """Return the digest of all reachable mutable values."""
         try:
             return Contents(self.code_id).part(self._mutable) if self._mutable else ""
         except UnstableValueError as error:  # a value without stable content was added
@@ -334,7 +334,7 @@ class Reach:
             self._mutable.append(value)
 
     def _note_imports(self, module: str | None) -> None:
-        """Note the packages from which a module's names come."""
+        """Record the packages that a module's names come from."""
         loaded = sys.modules.get(module or "")
         if loaded is None or f"imports:{module}" in self._names:
             return
@@ -351,7 +351,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.FunctionType,
 
 
 def _is_fixed(value: Any) -> bool:
-    """Return whether a value is immutable and need not be read again for each task."""
+    """Return whether a value is immutable, so that it need not be read for each task."""
     if type(value) is tuple:
         return all(map(_is_fixed, value))
     # A subclass, for example of str, may have attributes.
@@ -414,7 +414,7 @@ _NAME: Final = re.compile(r"[^\W\d]\w*")
 
 
 def shape(code: types.CodeType) -> list[Any]:
-    """Return what a code object does, without its file and line numbers."""
+    """Return the behaviour of a code object, without its file and line numbers."""
     return [
         code.co_code,
         [shape(c) if isinstance(c, types.CodeType) else c for c in code.co_consts],
@@ -439,12 +439,12 @@ def cell_values(cells: tuple[types.CellType, ...]) -> tuple[Any, ...]:
 
 
 def attributes(function: types.FunctionType) -> dict[str, Any]:
-    """Return the attributes that were set on a function, without ``__wrapped__``."""
+    """Return the attributes set on a function, without ``__wrapped__``."""
     return {name: value for name, value in vars(function).items() if name != "__wrapped__"}
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of each attribute that a class defines itself."""
+    """Yield name and value of each attribute defined by a class itself."""
     for name in sorted(vars(kind)):
         value = _unwrapped(vars(kind)[name])
         if name not in _MADE and not isinstance(value, types.MemberDescriptorType):
@@ -482,14 +482,14 @@ def metadata(kind: type) -> list[Any]:
 
 
 def annotated(item: Any) -> list[tuple[str, str]]:
-    """Return annotations as names and strings, without those that cannot be evaluated."""
+    """Return annotations as names and strings, skipping those that cannot be evaluated."""
     with suppress(Exception):  # annotations are expressions of the user
         return [(name, _as_text(kind)) for name, kind in inspect.get_annotations(item).items()]
     return []
 
 
 def annotating(kind: type) -> Iterator[type]:
-    """Yield the classes to which a class's annotations refer."""
+    """Yield the classes that a class's annotations refer to."""
     with suppress(Exception):  # annotations are expressions of the user
         space = vars(sys.modules.get(kind.__module__, types))
         for given in inspect.get_annotations(kind).values():
@@ -550,7 +550,7 @@ OF_MODULES: Final = frozenset(
 
 @dataclass(frozen=True)
 class References:
-    """Names to which a code object, and those within it, refer."""
+    """Names used by a code object and the code objects within it."""
 
     #: Global names with attributes: ``np.random.rand`` is ``("np", "random", "rand")``.
     globals: tuple[tuple[str, ...], ...]
@@ -562,7 +562,7 @@ class References:
 
 @lru_cache(maxsize=4096)
 def references(code: types.CodeType) -> References:
-    """Return the names to which a code object and those within it refer, each once, in order."""
+    """Return the names used by a code object and those within it, each once, in order."""
     chains: dict[tuple[str, ...], None] = {}
     imports: dict[tuple[int, str, tuple[str, ...]], None] = {}
     names: set[str] = set()

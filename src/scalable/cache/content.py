@@ -1,7 +1,7 @@
-"""Digests of values by content: equal for equal values, in every process and on every day.
+"""Digests of values by content: equal for equal values, in any process at any time.
 
 Type tag, size and content are hashed, so that different values never write the same bytes. Other
-types are written as pickle reduces them: the digest covers exactly what a worker receives.
+types are written as pickle reduces them, so the digest covers exactly what a worker receives.
 """
 
 from __future__ import annotations
@@ -57,10 +57,8 @@ def _unknown_future(_: Any) -> str | None:
 
 class Contents:
     """Writer of values into one digest.
-
-    A mutable object that occurs twice is written once, then referred to: a function that changes
-    its argument shows a difference. The order of dict items is not written, that of an
-    ``OrderedDict`` is.
+    A mutable object that occurs twice is written once, then referenced, since functions may change
+    their arguments. The order of items counts for an ``OrderedDict`` but not for a dict.
     """
 
     def __init__(
@@ -147,7 +145,7 @@ class Contents:
         self.raw(tag, b"".join(sorted(map(self._alone, values))))
 
     def _alone(self, value: Any) -> bytes:
-        """Return a digest without references to other values, whose order is undefined."""
+        """Return a digest without references to other values, since their order is undefined."""
         contents = Contents(self.code_id, self.future_key, self.files)
         contents.write(value)
         return contents._hash.digest()
@@ -155,7 +153,7 @@ class Contents:
     # Objects ------------------------------------------------------------------------------------
 
     def is_new(self, value: Any) -> bool:
-        """Return whether a mutable object is new. If not, write a reference to it."""
+        """Return whether a mutable object is new. Write a reference to a known one."""
         known = self._seen.get(id(value))
         if known is not None:
             self._hash.update(b"seen:%d:" % known[0])
@@ -198,7 +196,7 @@ def _is_importable(value: Any, name: str) -> bool:
 
 
 def _taken_apart(value: Any) -> Any:
-    """Return what pickle reduces an object to, or raise UnstableValueError."""
+    """Return the parts to which pickle reduces an object, or raise UnstableValueError."""
     reducer = copyreg.dispatch_table.get(type(value))
     try:
         return value.__reduce_ex__(4) if reducer is None else reducer(value)
@@ -207,7 +205,7 @@ def _taken_apart(value: Any) -> Any:
 
 
 def _without_cached(value: Any, state: Any) -> Any:
-    """Return an object's state without the values that ``cached_property`` has stored."""
+    """Return an object's state without values stored by ``cached_property``."""
     if not isinstance(state, dict):
         return state
     kind = type(value)
@@ -345,7 +343,7 @@ def _spec(module: str) -> ModuleSpec | None:
 
 
 def is_held(item: Any, module: str, qualname: str) -> bool:
-    """Return whether a name in a loaded module leads to this function or class."""
+    """Return whether a name in a loaded module refers to this function or class."""
     found: Any = sys.modules.get(module)
     for name in qualname.split("."):
         found = getattr(found, name, None)
@@ -353,7 +351,7 @@ def is_held(item: Any, module: str, qualname: str) -> bool:
 
 
 def is_made(item: Any, module: str, qualname: str) -> bool:
-    """Return whether code was made at run time, so that no package version represents it."""
+    """Return whether code was created at run time, so that no package version represents it."""
     if isinstance(item, ModuleType):
         return not is_known(module)
     is_python = isinstance(item, FunctionType) or (
@@ -370,9 +368,8 @@ def module_digest(module: str) -> str | None:
 
 def binding_digest(module: str, name: str) -> str | None:
     """Return the digest of a module's statements that bind a name, or None without a source.
-
-    A worker imports the module itself: its value is that of these statements, whatever was assigned
-    to the name in this process.
+    A worker imports the module itself, so its value comes from these statements, regardless of
+    later assignments in this process.
     """
     statements = None if module in _MAIN else _statements(module)
     if statements is None:
@@ -397,7 +394,7 @@ def _statements(module: str) -> tuple[tuple[frozenset[str], str], ...] | None:
 
 @lru_cache(maxsize=512)
 def _parsed(path: str, _modified: int, _size: int) -> tuple[tuple[frozenset[str], str], ...] | None:
-    """Return the names that each statement of a module binds, and the statement as a string."""
+    """Return each statement of a module as a string, with the names that it binds."""
     source = read_source(path)
     if source is None:
         return None

@@ -1,4 +1,4 @@
-"""`cached`: a decorator for functions whose results are cached."""
+"""`cached`: a decorator for functions with cached results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cached(
 ) -> Callable[..., Any]:
     """Cache the results of a function across processes, including outside a session.
 
-    A client caches the results of the function's tasks in its own store, as with ``cache=True``.
+    For tasks, a client caches the results in its own store, as with ``cache=True``.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ def cached(
     ignore
         Names of parameters that do not affect the result, such as a logger.
     depends_on
-        Values, functions and :class:`scalable.File` that the result depends on but that the code
-        does not name. If it is given, references that cannot be followed are accepted.
+        Values, functions and :class:`scalable.File` objects that the result depends on, but that do
+        not appear in the code. If given, references that cannot be followed are accepted.
     store
-        Path or URL of the store for calls outside a client. By default the user's own directory,
-        ``$XDG_CACHE_HOME/scalable/results``.
+        Path or URL of the store for calls outside a client. The default is the user's own
+        directory, ``$XDG_CACHE_HOME/scalable/results``.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def cached(
 
 
 def own_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that ``scalable.cached`` has decorated, or the function itself."""
+    """Return the function decorated by ``scalable.cached``, or the function itself."""
     if isinstance(function, MethodType):
         return MethodType(own_function(function.__func__), function.__self__)
     if options_of(function) is None:

@@ -1,4 +1,4 @@
-"""Differences between the cache keys of two tasks, as sentences. Pure."""
+"""Differences between two tasks' cache keys, as sentences. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_ARGUMENT: Final = " of an argument"
 
 @dataclass(frozen=True)
 class Difference:
-    """A part in which the cache keys of two tasks differ."""
+    """Part in which two tasks' cache keys differ."""
 
     #: Name of the part, such as ``argument:scenario``.
     part: str
@@ -47,7 +47,7 @@ class Difference:
 def differences(
     function: str, now: Mapping[str, str], before: Mapping[str, str]
 ) -> tuple[Difference, ...]:
-    """Return the parts in which a key differs from an earlier one, in the order of reports."""
+    """Return the parts in which a key differs from an earlier one, in report order."""
     found = [
         Difference(
             part,
@@ -66,10 +66,8 @@ def differences(
 
 
 def why_missed(function: str, now: Mapping[str, str], nearest: Mapping[str, str] | None) -> str:
-    """Return the reason of a cache miss as one sentence, without a full stop.
-
-    ``nearest`` contains the parts of the nearest stored key, or is None if the function has no
-    result.
+    """Return the reason for a cache miss as one sentence, without a full stop.
+    ``nearest`` has the parts of the nearest stored key, or is None if the function has no results.
     """
     if nearest is None:
         return f"no result of {function} is stored"
@@ -80,7 +78,7 @@ def why_missed(function: str, now: Mapping[str, str], nearest: Mapping[str, str]
 
 
 def summary(found: Sequence[Difference]) -> str:
-    """Return one sentence that names the first few differences and counts the others."""
+    """Return one sentence with the first few differences and the number of others."""
     told = [one.sentence for one in found[:NAMED]]
     others = len(found) - len(told)
     if others:
@@ -90,8 +88,7 @@ def summary(found: Sequence[Difference]) -> str:
 
 def nearness(parts: Mapping[str, str], others: Mapping[str, str]) -> tuple[bool, int]:
     """Return how near two keys are (larger is nearer): equal arguments first, then equal parts.
-
-    The nearest key with the same arguments shows best what else has changed.
+    The nearest key with the same arguments best shows what else has changed.
     """
     return _arguments(parts) == _arguments(others), len(parts.items() & others.items())
 
@@ -102,7 +99,7 @@ def group_of(part: str) -> str:
 
 
 def parts_by_group(parts: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names or values of a key's parts by kind, in the order of reports."""
+    """Return the names or values of a key's parts by kind, in report order."""
     groups: dict[str, list[str]] = {}
     for part in sorted(parts, key=lambda part: (_rank(group_of(part)), part)):
         group, _, name = part.partition(":")

@@ -1,6 +1,6 @@
-"""`Entry`, and the format of the file or object that holds a cached result.
+"""`Entry`, and the format of a cached result in a file or object.
 
-Digests and sizes cover every byte: a file that differs anywhere is not read as a result.
+Digests and sizes cover every byte, so any damaged file is rejected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _texts_of = attrgetter("key", "function", "task", "tag", "run", "host")
 
 
 class Unreadable(Exception):  # noqa: N818 - an outcome of reading, which never leaves this room
-    """An entry cannot be read and counts as missing."""
+    """Raised for an entry that cannot be read and so counts as missing."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -87,7 +87,7 @@ _NAMES = tuple(field.name for field in fields(Entry))
 
 @dataclass(frozen=True)
 class Header:
-    """Entry with what is needed to read its payload."""
+    """Entry with the information for reading its payload."""
 
     entry: Entry
     #: SHA-256 of the payload in hexadecimal digits.
@@ -122,9 +122,7 @@ def rendered(entry: Entry, payload: Payload) -> bytes:
 
 def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header, memoryview]:
     """Return the header of an entry of ``size`` bytes, and the payload bytes read with it.
-
-    Raises Unreadable unless it is a whole header of this version and belongs to ``key`` (None:
-    any).
+    Raises Unreadable unless it is a whole header of this version, and belongs to ``key`` if given.
     """
     first = source.read(min(size, FIRST)) or b""
     if len(first) < _PREFIX:
@@ -156,7 +154,7 @@ def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header
 
 
 def _parsed(header: bytes) -> Header:
-    """Parse a header with a correct digest, which another program may still have written."""
+    """Parse a header with a correct digest, although another program may have written it."""
     try:
         document = json.loads(header.decode())  # json would guess the encoding of bytes
         entry = Entry(**{name: document[name] for name in _NAMES})
@@ -192,10 +190,7 @@ def _is_sound(header: Header) -> bool:
 
 
 def read_payload(source: EntryReader, header: Header, begun: memoryview) -> Payload:
-    """Return the payload after :func:`read_header`, in memory that belongs to the result alone.
-
-    Raises Unreadable if it differs from its digest or is incomplete.
-    """
+    """Return the payload after :func:`read_header`, owned by the result. May raise Unreadable."""
     digest = sha256()
     pieces: list[Buffer] = []
     for size in header.sizes:
@@ -227,7 +222,7 @@ def check_payload(source: EntryReader, header: Header, begun: memoryview) -> Non
 
 
 def _room(size: int) -> Buffer:
-    """Return memory to read into. Large pieces are not filled with zeros first."""
+    """Return memory to read into. Large blocks are not zeroed first."""
     return mmap.mmap(-1, size) if size >= CHUNK else bytearray(size)
 
 
@@ -248,7 +243,7 @@ def _fill(view: memoryview, source: EntryReader, begun: memoryview, digest: Any)
 
 
 def pieces_of(entry: Entry, payload: Payload) -> Sequence[Buffer]:
-    """Return the pieces of a whole entry, in the order in which they are written."""
+    """Return the pieces of a whole entry in writing order."""
     return (rendered(entry, payload), *payload.pieces)
 
 

@@ -9,7 +9,7 @@ from scalable.errors import ScalableError
 
 
 class UnstableValueError(ScalableError, ValueError):
-    """A value has no content by which a later process could recognise it."""
+    """A value has no stable content by which a later process could recognise it."""
 
     def __init__(self, value: Any, reason: str) -> None:
         kind = type(value)
@@ -47,7 +47,7 @@ class UnfollowedReferencesError(ScalableError):
 
 
 class MovableImageError(ScalableError):
-    """An image is given by a name that may later refer to another image."""
+    """An image name may later refer to another image."""
 
     def __init__(self, image: str, reason: str) -> None:
         self.image = image

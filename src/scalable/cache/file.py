@@ -14,14 +14,13 @@ from scalable.cache.file_digests import FileDigests, digest_of_file
 class File(os.PathLike[str]):
     """A file or directory that a task reads.
 
-    The cache key covers the name and the content of the file, not its directory: a changed file
-    makes another key, a moved one does not. A path that is given as a string counts as a
-    string.
+    The cache key covers the file's name and content, but not its directory: a changed file gets
+    another key, a moved one does not. A path given as a string is treated as a string.
 
     Parameters
     ----------
     path
-        Path of the file, or of a directory, all of whose files count.
+        Path of the file, or of a directory with all its files.
 
     Examples
     --------
@@ -58,7 +57,7 @@ class File(os.PathLike[str]):
         Parameters
         ----------
         known
-            Digests of files that need not be read if they are unchanged.
+            Known digests of files. Unchanged files are not read again.
 
         Raises
         ------
@@ -77,7 +76,7 @@ class File(os.PathLike[str]):
 
 
 def _files(directory: Path, around: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """Yield the files of a tree, following links except to a directory (device, inode) around."""
+    """Yield the files of a tree. Links are followed, except to an enclosing directory."""
     status = directory.stat()
     around = around | {(status.st_dev, status.st_ino)}
     for path in directory.iterdir():

@@ -1,4 +1,4 @@
-"""`FileDigests`: digests of files, which are read again only after a change."""
+"""`FileDigests`: digests of files. A file is read again only after a change."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ _CHUNK = 1 << 20
 
 class FileDigests:
     """Digests of files, with the state of each file when it was read.
-
-    A file is unchanged if its size, inode, modification time and change time are. Programs cannot
-    set the last, so that a file with a restored modification time is read again. Without
+    A file is unchanged if its size, inode, modification time and change time are equal. Programs
+    cannot set the last one, so a file with a restored modification time is read again. Without
     ``store``, digests stay in this process.
     """
 
@@ -40,7 +39,7 @@ class FileDigests:
         self._known: dict[str, tuple[list[int], str]] = {}
 
     def known(self, path: str, status: os.stat_result) -> str | None:
-        """Return the digest of a file whose state is the same as when it was read, or None."""
+        """Return a file's digest if its state is the same as when it was read, or None."""
         facts = _facts(status)
         found = self._known.get(path)
         if found is None or found[0] != facts:
@@ -83,7 +82,7 @@ class FileDigests:
         return self._store / "files" / name[:2] / name
 
     def _now(self, device: int) -> tuple[float, float]:
-        """Return the time on a file system, and the seconds by which that may be wrong."""
+        """Return a file system's time, and its possible error in seconds."""
         if self._store is not None:
             with suppress(OSError):
                 if self._store.stat().st_dev == device:
@@ -92,10 +91,7 @@ class FileDigests:
 
 
 def digest_of_file(path: str | os.PathLike[str], known: FileDigests) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits. Links are followed.
-
-    Raises OSError if the file cannot be read, or changes during each attempt.
-    """
+    """Return a file's SHA-256, following links. OSError if it is unreadable or keeps changing."""
     whole = os.path.abspath(path)  # noqa: PTH100 - links stay: what they lead to may change
     for _ in range(ATTEMPTS):
         with open(whole, "rb", buffering=0, opener=_opened) as file:

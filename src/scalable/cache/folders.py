@@ -1,7 +1,7 @@
 """`Folder`: entries as files of a directory that belongs to this user.
 
-Machines may share the directory over NFS: no locks are needed, and times are compared with the
-clock of the file server only.
+Machines may share the directory over NFS, since it needs no locks and compares times only with the
+file server's clock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Folder:
         self.index = FunctionIndex(path)
 
     def prepare(self) -> None:
-        """Make a missing directory. Raises ClusterError if that fails or another user owns it."""
+        """Create a missing directory. Raises ClusterError if that fails or another user owns it."""
         hint = "name a directory of your own: results are read only from what belongs to you"
         try:
             make_private(self._entries)
@@ -92,7 +92,7 @@ class Folder:
             os.close(descriptor)
 
     def exists(self, key: str) -> bool:
-        """Return whether there is an entry now, of any owner."""
+        """Return whether an entry exists now, regardless of its owner."""
         path = self._path(key)
         # Over NFS, opening the directory makes the client check it for changes.
         with suppress(OSError):
@@ -103,8 +103,7 @@ class Folder:
         self, key: str, pieces: Sequence[Buffer], *, forced: bool = True, replace: bool = True
     ) -> None:
         """Write or replace an entry. A killed writer leaves a temporary file, not a partial entry.
-
-        Unless ``forced``, a loss of power may leave a damaged entry, which readers recognise.
+        Unless ``forced``, a power failure may leave a damaged entry, which readers recognise.
         Unless ``replace``, only one of several writers succeeds, and the others get
         FileExistsError. A failed write raises OSError and leaves nothing.
         """
@@ -133,10 +132,9 @@ class Folder:
             raise
 
     def link(self, key: str, other: Folder) -> None:
-        """Add the entry of another directory as a hard link to the same file.
-
-        Raises FileExistsError if the key has an entry here, FileNotFoundError if it has none there,
-        and OSError if the file cannot be linked, for example on another file system.
+        """Add another directory's entry as a hard link to the same file.
+        Raises FileExistsError if the entry exists here, FileNotFoundError if it is missing there,
+        and OSError if it cannot be linked, for example from another file system.
         """
         source = other._path(key)
         if not self._path(key).exists():
@@ -145,7 +143,7 @@ class Folder:
         self._path(key).hardlink_to(source)
 
     def _directory_of(self, key: str) -> str:
-        """Make the directory of an entry if it is missing, and return it."""
+        """Return the directory of an entry, creating it if necessary."""
         directory = f"{self._entry}{key[:2]}"
         if directory not in self._made:
             make_private(Path(directory))
@@ -153,7 +151,7 @@ class Folder:
         return directory
 
     def note_use(self, key: str) -> None:
-        """Set an entry's time of last use, which is the time of its file, to now."""
+        """Set an entry's time of last use (its file's modification time) to now."""
         with suppress(OSError):  # a read-only store keeps no order of use
             os.utime(f"{self._entry}{key[:2]}/{key}")
 
@@ -167,7 +165,7 @@ class Folder:
                 yield Stored(item.name, status.st_size, status.st_mtime)
 
     def remove(self, key: str) -> bool:
-        """Delete an entry, and return whether it existed. Current readers are not interrupted."""
+        """Delete an entry, and return whether it existed. Readers are not interrupted."""
         try:
             self._path(key).unlink()
         except FileNotFoundError:
@@ -175,17 +173,16 @@ class Folder:
         return True
 
     def now(self) -> float:
-        """Return seconds since the epoch by the file server's clock. OSError if read-only."""
+        """Return epoch seconds by the file server's clock. OSError if it is read-only."""
         return touched(self.path / "clock")
 
     def read_note(self, name: str) -> str | None:
-        """Return a note that is stored next to the entries, or None."""
+        """Return a note stored next to the entries, or None."""
         with suppress(OSError, UnicodeDecodeError):
             return (self.path / name).read_text(encoding="utf-8")
         return None
 
     def write_note(self, name: str, text: str) -> None:
-        """Write or replace a note, or raise OSError."""
         write_whole(self.path / name, text, mode=0o600)
 
     def remove_leftovers(self, older_than_s: float) -> int:
@@ -271,7 +268,7 @@ class Known:
     counter: Iterator[int] = field(default_factory=count)
 
     def add(self, key: str, parts: Mapping[str, str], created: float = 0.0) -> None:
-        """Add a result, unless there are too many. A time of 0 is earlier than all others."""
+        """Add a result, unless there are too many. A time of 0 counts as the oldest."""
         if key not in self.parts and len(self.parts) < REMEMBERED:
             self.parts[key] = parts
             self.places[key] = next(self.counter)
@@ -281,8 +278,7 @@ class Known:
 
     def nearest(self, parts: Mapping[str, str], before: float | None = None) -> list[str]:
         """Return the nearest keys: equal arguments, then most equal parts, then the latest first.
-
-        A result for the same arguments shows best what else has changed since.
+        A result for the same arguments best shows what else has changed.
         """
         wanted = parts.items()
         lists = sorted((self.holders[item] for item in wanted if item in self.holders), key=len)
@@ -310,7 +306,7 @@ class Known:
         entry_of: Callable[[str], Entry | None],
         before: float | None = None,
     ) -> Entry | None:
-        """Return the nearest entry that still exists, and drop those that do not."""
+        """Return the nearest existing entry, and drop entries that are gone."""
         for _ in range(SKIPPED):
             key = next(iter(self.nearest(parts, before)), None)
             if key is None:
@@ -335,7 +331,7 @@ class FunctionIndex:
         self._lock = threading.Lock()
 
     def add(self, entry: Entry) -> None:
-        """Add a result. An error is ignored: an explanation may then use a less similar one."""
+        """Add a result. Errors are ignored, since explanations can use another result."""
         line = _line_of(entry)
         directory = self._directory_of(entry.function)
         with self._lock:
@@ -369,7 +365,7 @@ class FunctionIndex:
             return known.nearest_entry(function, parts, entry_of, before)
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
-        """Rewrite the index from all entries, or raise OSError. Drop files of exited processes."""
+        """Rewrite the index from all entries, or raise OSError. Files of exited processes go."""
         before = touched(self._clock) - QUIET_S
         old = [
             (path, status.st_size)

@@ -14,7 +14,7 @@ from scalable.cache.reports import Report
 
 @dataclass(frozen=True)
 class Item:
-    """File or object of a store, with its description if that can be read."""
+    """File or object of a store, with its description if readable."""
 
     key: str
     #: Size in bytes in the store.

@@ -72,7 +72,7 @@ class KeyOptions:
 
 
 class Signature:
-    """Parameters of a function, to name the arguments of its calls."""
+    """Parameters of a function, to name the arguments of its tasks."""
 
     def __init__(self, whole: inspect.Signature, *, is_own: bool = True) -> None:
         # Unless ``is_own``, a decorator passes the arguments on: it may treat named arguments
@@ -106,7 +106,7 @@ class Signature:
     def _as_given(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Iterable[tuple[str, Any]] | None:
-        """Return the arguments that a call gives, and how many of them have no name."""
+        """Return the given arguments, and the number of those without a name."""
         try:
             bound = self._whole.bind_partial(*args, **kwargs)
         except TypeError:  # the decorator may take others
@@ -121,7 +121,7 @@ _POSITIONAL: Final = (
 
 
 def _flat(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a call, with a name for each that ``*`` or ``**`` takes."""
+    """Yield the arguments of a call, with names for those in ``*`` and ``**`` parameters."""
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
@@ -134,7 +134,7 @@ def _flat(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class FunctionCode:
-    """Code of a function, as last read."""
+    """Code of a function as last read."""
 
     #: The parts of a key that all tasks of the function share.
     parts: Mapping[str, str]
@@ -149,7 +149,7 @@ def _no_future(_: Any) -> str | None:
 
 @dataclass
 class KeyMaker:
-    """Maker of cache keys, which keeps the code that it has read of functions."""
+    """Maker of cache keys, with a cache of the functions' code."""
 
     #: Returns the cache key of a future's task, or None for other objects. Raises
     #: UnstableValueError if the task has no key.
@@ -167,11 +167,9 @@ class KeyMaker:
         code: Mapping[str, str] | None = None,
     ) -> CallKey:
         """Return the cache key of a task.
-
-        ``environment`` adds parts for the component's image and environment variables. ``code``
-        contains parts that another process has read. Raises UnstableValueError, with the name of
-        the argument, for an argument without stable content, and UnfollowedReferencesError as
-        :meth:`code` does.
+        ``environment`` adds parts for the component's image and environment variables. ``code`` has
+        parts read by another process. Raises UnstableValueError, with the argument's name, for an
+        argument without stable content, and UnfollowedReferencesError as :meth:`code` does.
         """
         name = name_of(function)
         reach = Reach()
@@ -196,8 +194,7 @@ class KeyMaker:
         return CallKey(digest_of(parts), parts, name)
 
     def code(self, function: Callable[..., Any], options: KeyOptions) -> FunctionCode:
-        """Return a function's code: the same object as long as nothing that it reaches changes.
-
+        """Return a function's code, the same object as long as the code it reaches is unchanged.
         Raises UnfollowedReferencesError if the function refers to something that cannot be followed
         and ``depends_on`` is empty.
         """
@@ -223,7 +220,7 @@ class KeyMaker:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function with its module, for messages and the index of results."""
+    """Return a function's name with its module, for messages and the index of results."""
     while isinstance(function, partial):
         function = function.func
     kind = function if hasattr(function, "__qualname__") else type(function)
@@ -251,7 +248,7 @@ def _followed(reach: Reach, name: str, options: KeyOptions) -> dict[str, str]:
 def _arguments(
     signature: Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterable[tuple[str, Any]]:
-    """Return name and value of each argument. ``f(1)`` and ``f(x=1)`` have the same key."""
+    """Return name and value of each argument. ``f(1)`` and ``f(x=1)`` give the same key."""
     named = None if signature is None else signature.named(args, kwargs)
     if named is not None:
         return named
@@ -268,7 +265,7 @@ def _signature(function: Callable[..., Any]) -> Signature | None:
 
 
 def _parameters(signature: inspect.Signature) -> list[tuple[str, Any, int]]:
-    """Return name, kind and default of each parameter. Defaults are equal only if identical."""
+    """Return name, kind and default of each parameter. Defaults are compared by identity."""
     return [(one.name, one.kind, id(one.default)) for one in signature.parameters.values()]
 
 
@@ -280,7 +277,6 @@ def digest_of(parts: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=8192)
 def _written(*texts: str) -> bytes:
-    """Encode strings, each after its size. Most parts are the same for all tasks of a function."""
     return b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, texts)])
 
 
@@ -290,9 +286,7 @@ def _written(*texts: str) -> bytes:
 @cache
 def package_version(module: str) -> str | None:
     """Return the version of a top-level module's package, or the digest of a module's file.
-
-    It is None for Python's own modules, since each key contains Python's version, and for this
-    package, which does not affect results.
+    None for Python's own modules, since keys contain Python's version, and for this package.
     """
     if module in sys.stdlib_module_names or module in ("builtins", "scalable"):
         return None
@@ -337,11 +331,10 @@ _PINNED: Final = "@sha256:"
 
 
 def image_identity(image: str, digest_of: Callable[[Path], str], *, here: bool) -> str:
-    """Return a string that is equal for equal images only.
-
-    It is the digest of a file's content, a name with a digest, or, if ``here`` (workers run the
-    images of this machine), the id from podman or docker. Raises MovableImageError if only a name
-    is known.
+    """Return a string that is equal only for equal images.
+    It is the digest of a file's content, a name with a digest, or, if ``here`` (workers run this
+    machine's images), the id from podman or docker. Raises MovableImageError if only a name is
+    known.
     """
     if _PINNED in image:
         return image

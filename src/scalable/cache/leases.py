@@ -1,7 +1,7 @@
-"""`Lease`: the right to compute a result, which one process at a time has.
+"""`Lease`: the right of one process at a time to compute a result.
 
-A lease is a link ``leases/<key>``, which works over NFS, unlike a lock. All leases of a process for
-one owner are links to one file, so that one touch renews them all.
+A lease is a link ``leases/<key>``, which unlike a lock works over NFS. All leases of a process for
+one owner are links to one file, so touching it renews them all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TAKERS = 4
 
 @dataclass(frozen=True)
 class Holder:
-    """Process that has a lease."""
+    """Process that holds a lease."""
 
     #: Name of the computation, for messages.
     owner: str
@@ -67,7 +67,7 @@ class Lease:
         self._release = release
 
     def is_held(self) -> bool:
-        """Return whether no other process took the lease over, as it may after a long pause."""
+        """Return whether the lease is still ours. Another process may take it after a pause."""
         return self._is_held is not None and self._is_held()
 
     def release(self) -> None:
@@ -85,7 +85,7 @@ class Lease:
 
 @dataclass
 class _Owned:
-    """File to which all leases of this process for an owner are links."""
+    """File that all of this process's leases for one owner link to."""
 
     path: Path
     inode: tuple[int, int]
@@ -112,9 +112,8 @@ class Leases:
 
     def take(self, key: str, owner: str) -> Lease | None:
         """Return the lease of a key, or None if another task has it.
-
-        ``owner`` is a name for messages of processes that wait. Raises OSError if the directory is
-        not writable or does not support links.
+        ``owner`` is shown to waiting processes. Raises OSError if the directory is not writable or
+        does not support links.
         """
         path = self._directory / key
         if self._process != os.getpid():
@@ -141,7 +140,7 @@ class Leases:
         return Lease(key, lambda: _inode(path) == owned.inode, lambda: self._release(path, owned))
 
     def is_free(self, key: str) -> bool:
-        """Return whether a key has no lease, or one that its holder stopped renewing."""
+        """Return whether a key has no lease, or one that its holder no longer renews."""
         path = self._directory / key
         found = _seen(path)
         return found is None or self._is_stale(path, found)
@@ -171,7 +170,7 @@ class Leases:
         return removed
 
     def _fresh(self, owner: str) -> _Owned:
-        """Return the file of an owner, renewed so recently that a link to it is not stale."""
+        """Return an owner's file, renewed recently enough for new links."""
         owned = self._owned.get(owner)
         if owned is not None:
             if time.monotonic() - owned.touched < self._renewed_s:
@@ -194,7 +193,7 @@ class Leases:
         return owned
 
     def _acquire(self, path: Path, owned: _Owned, takers: int) -> bool:
-        """Make a free or stale path a link to an owner's file, and return whether it is ours."""
+        """Turn a free or stale path into a link to an owner's file. Return False if it is taken."""
         if _linked(owned.path, path):
             return True
         found = _seen(path)
@@ -221,7 +220,7 @@ class Leases:
         return False
 
     def _is_stale(self, path: Path, found: _Seen) -> bool:
-        """Return whether a lease is no longer renewed, as far as this process can determine."""
+        """Return whether a lease is no longer renewed, as far as this process can tell."""
         # Only the file server's clock counts, except for processes of this machine that have
         # exited. If that clock was set back, a lease that stays unchanged for as long is stale too.
         if touched(self._clock) - found[1] / 1e9 > self._stale_s or _has_ended(_document(path)):
@@ -247,7 +246,7 @@ class Leases:
                     path.unlink()
 
     def _renew(self) -> None:
-        """Renew the leases of this process in a thread, until it has had none for a while."""
+        """Renew this process's leases in a thread, until it has had none for a while."""
         held: list[_Owned] = []
         while True:
             had = bool(held)
@@ -269,7 +268,7 @@ class Leases:
 
 
 def _linked(source: Path, path: Path) -> bool:
-    """Link a file to a path, and return False if the path exists."""
+    """Link a file to a path, or return False if the path exists."""
     try:
         os.link(source, path)
     except FileExistsError:
@@ -278,7 +277,7 @@ def _linked(source: Path, path: Path) -> bool:
 
 
 def _document(path: Path) -> Any:
-    """Return the document in the file of a lease, or None if it is not readable."""
+    """Return the document in a lease's file, or None if unreadable."""
     with suppress(OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
     return None
@@ -294,7 +293,7 @@ def _has_ended(document: Any) -> bool:
 
 
 def _seen(path: Path) -> _Seen | None:
-    """Return identity and time in ns of a file, or None. Opening it avoids the cache of NFS."""
+    """Return a file's identity and time in ns, or None. Opening it bypasses NFS's cache."""
     try:
         descriptor = os.open(path, READING)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """`Objects`: entries as objects of a bucket, or of another store that fsspec supports.
 
-There are no leases, and uses are not noted: an object only has the time of its writing. The index
-of functions has an object for each entry.
+There are no leases, and uses are not recorded, since an object only has the time of its writing.
+The index of functions has an object for each entry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMES = ("LastModified", "updated", "mtime", "created")
 
 
 class Objects:
-    """Prefix of an object store."""
+    """Prefix in an object store."""
 
     def __init__(self, url: str) -> None:
         self._storage = Storage(url)
@@ -55,9 +55,8 @@ class Objects:
         self, key: str, pieces: Sequence[Buffer], *, forced: bool = True, replace: bool = True
     ) -> None:
         """Write or replace an entry. An object appears as a whole.
-
-        Unless ``replace``, an existing entry raises FileExistsError, but several writers at once
-        may succeed. Other failures raise OSError.
+        Unless ``replace``, an existing entry raises FileExistsError, but simultaneous writers may
+        all succeed. Other failures raise OSError.
         """
         del forced
         if not replace and self.exists(key):
@@ -78,7 +77,7 @@ class Objects:
             file.close()
 
     def note_use(self, key: str) -> None:
-        """Do nothing: the time of an object changes only when it is written."""
+        """Do nothing, since an object's time changes only when it is written."""
 
     def stored(self) -> Iterator[Stored]:
         with translated():
@@ -113,12 +112,11 @@ class Objects:
         return None
 
     def write_note(self, name: str, text: str) -> None:
-        """Write or replace a note, or raise OSError."""
         with translated():
             self._storage.fs.pipe_file(self._storage.path(name), text.encode())
 
     def remove_leftovers(self, older_than_s: float) -> int:
-        """Return 0: a killed writer leaves no object, and rules of the bucket abort its uploads."""
+        """Return 0: a killed writer leaves no object, and the bucket's rules abort its uploads."""
         del older_than_s
         return 0
 
@@ -127,14 +125,14 @@ class Objects:
 
 
 class ObjectIndex:
-    """Entries of each function: an object for each, whose name starts with its time."""
+    """Index with an object for each entry of a function. Object names start with the time."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._known: dict[str, Known] = {}
 
     def add(self, entry: Entry) -> None:
-        """Add an entry. An error is ignored."""
+        """Add an entry, ignoring errors."""
         name = f"{_prefix(entry.function)}/{int(entry.created * 1000):013d}-{entry.key}"
         text = json.dumps(dict(entry.parts), separators=(",", ":"))
         with suppress(OSError), translated():
@@ -162,7 +160,7 @@ class ObjectIndex:
         return known.nearest_entry(function, parts, entry_of, before)
 
     def is_worn(self) -> bool:
-        """Return False: the index needs no care except the removal of deleted entries."""
+        """Return False, since the index only needs the removal of deleted entries."""
         return False
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
@@ -200,7 +198,7 @@ def _prefix(function: str) -> str:
 
 
 def _time_of(facts: Mapping[str, Any]) -> float:
-    """Return the time of an object in seconds since the epoch, or 0 if it is not reported."""
+    """Return an object's time in epoch seconds, or 0 if it is not reported."""
     for name in _TIMES:
         value = facts.get(name)
         if isinstance(value, str):

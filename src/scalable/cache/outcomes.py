@@ -22,7 +22,7 @@ class Found:
     _value: Any
 
     def value(self) -> Any:
-        """Return the result: the same object each time, which is not shared with another caller."""
+        """Return the result, the same object each time. It is not shared with other callers."""
         return self._value
 
 
@@ -62,7 +62,7 @@ class Collected:
 
 
 class Waited(StrEnum):
-    """Reason why a wait for a result stopped."""
+    """Reason why a wait for a result ended."""
 
     #: The result is stored, but may be unreadable.
     STORED = "stored"
@@ -83,7 +83,7 @@ _listener: ContextVar[Callable[[CacheOutcome], None] | None] = ContextVar(
 
 @contextmanager
 def heard_by(listener: Callable[[CacheOutcome], None]) -> Iterator[None]:
-    """Pass the outcomes of cached tasks that run in a block to a function."""
+    """Pass the outcomes of cached tasks in a block to a function."""
     token = _listener.set(listener)
     try:
         yield
@@ -93,7 +93,7 @@ def heard_by(listener: Callable[[CacheOutcome], None]) -> Iterator[None]:
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Suppress the outcomes of cached tasks that run in a block, within another task."""
+    """Suppress the outcomes of cached tasks in a block that runs within another task."""
     token = _listener.set(None)
     try:
         yield

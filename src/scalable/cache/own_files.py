@@ -1,4 +1,4 @@
-"""Files that only this user can change, and the clock of their file server."""
+"""Files that only this user can change, and their file server's clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Descriptor:
-    """Reader of a descriptor, which its opener closes. ``open`` takes longer than a small entry."""
+    """Reader of a descriptor, faster than ``open`` for small entries. The caller closes it."""
 
     __slots__ = ("_number",)
 
@@ -31,7 +31,7 @@ class Descriptor:
 
 
 def check_own(status: os.stat_result) -> None:
-    """Raise Unreadable unless a file is a regular file that only this user can change."""
+    """Raise Unreadable unless it is a regular file that only this user can change."""
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable("foreign", "is not a regular file")
     if status.st_uid != os.geteuid():
@@ -42,13 +42,13 @@ def check_own(status: os.stat_result) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make a directory and its missing parents for this user alone, or raise OSError."""
+    """Create a directory and its missing parents for this user alone, or raise OSError."""
     for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def touched(path: Path) -> float:
-    """Set the time of a file to now, by its server's clock, and return it. May raise OSError."""
+    """Set a file's time to now by its server's clock, and return it. May raise OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.utime(descriptor)

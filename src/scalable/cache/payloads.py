@@ -1,7 +1,7 @@
 """Conversion of results to bytes, and back.
 
 Large buffers, such as those of numpy arrays, stay out of the pickle (protocol 5), without copies.
-Classes of the script are stored by name, so that a result has the reader's own class.
+Classes of the script are stored by name, so a loaded result has the reader's own class.
 """
 
 from __future__ import annotations
@@ -42,15 +42,11 @@ class Payload:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
         return sum(memoryview(piece).nbytes for piece in self.pieces)
 
 
 def packed(value: Any) -> Payload:
-    """Return a result as bytes without copying large buffers, by cloudpickle if necessary.
-
-    It may raise any exception, since methods of the value's class take part.
-    """
+    """Pickle a result without copying large buffers. May raise any exception of its class."""
     try:
         payload = _packed(pickle.dumps, value)
         if _SCRIPT.encode() not in payload.pieces[0]:
@@ -93,10 +89,9 @@ def _packed(dumps: Any, value: Any) -> Payload:
 
 
 def unpacked(payload: Payload, function: Function = None) -> Any:
-    """Return a result from its bytes. Its buffers are those of the payload.
-
-    In another process than the script's, the globals of ``function`` provide classes of the script.
-    It may raise any exception: a class may be gone, or refuse.
+    """Return a result from its bytes. It uses the payload's buffers.
+    Outside the script's process, the globals of ``function`` provide classes of the script. May
+    raise any exception, for example if a class is gone.
     """
     data, *buffers = payload.pieces
     views = [
@@ -111,7 +106,7 @@ def unpacked(payload: Payload, function: Function = None) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reader of what ``_dumped`` has written, with the names of the script."""
+    """Reader of the output of ``_dumped``, with the names of the script."""
 
     def __init__(self, file: io.BytesIO, buffers: list[Buffer], names: Mapping[str, Any]) -> None:
         super().__init__(file, buffers=buffers)
@@ -129,7 +124,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _names(function: Function) -> Mapping[str, Any]:
-    """Return the names of the script, including those to which a task's function refers."""
+    """Return the names of the script, including those used by a task's function."""
     while isinstance(function, functools.partial):
         function = function.func
     brought = getattr(function, "__globals__", {})

@@ -1,4 +1,4 @@
-"""Contract of a backend that stores entries: a directory or an object store."""
+"""Interface of a backend that stores entries: a directory or an object store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Stored:
-    """File or object of an entry, without its content."""
+    """Metadata of a stored entry, without its content."""
 
     key: str
     #: In bytes.
@@ -34,10 +34,10 @@ class Stored:
 
 
 class Index(Protocol):
-    """Entries of each function, to find the one with the nearest key."""
+    """Index of each function's entries, for finding the nearest key."""
 
     def add(self, entry: Entry) -> None:
-        """Add an entry. An error is ignored."""
+        """Add an entry, ignoring errors."""
 
     def nearest(
         self,
@@ -47,10 +47,9 @@ class Index(Protocol):
         *,
         before: float | None = None,
     ) -> Entry | None:
-        """Return the entry of a function whose key is nearest to the parts of a key, or None.
-
+        """Return the entry of a function with the key nearest to the given parts, or None.
         ``entry_of`` returns None for a key whose entry is gone. Entries stored after ``before``
-        (seconds since 1970) are left out.
+        (seconds since 1970) are ignored.
         """
 
     def is_worn(self) -> bool:
@@ -65,7 +64,7 @@ class EntryBackend(Protocol):
 
     @property
     def index(self) -> Index:
-        """The entries of each function."""
+        """Index of each function's entries."""
 
     def prepare(self) -> None:
         """Prepare the backend, or raise ScalableError if it cannot be used."""
@@ -74,19 +73,18 @@ class EntryBackend(Protocol):
         """Open an entry, or raise FileNotFoundError, Unreadable or OSError."""
 
     def exists(self, key: str) -> bool:
-        """Return whether there is an entry now, of any owner."""
+        """Return whether an entry exists now, regardless of its owner."""
 
     def write(
         self, key: str, pieces: Sequence[Buffer], *, forced: bool = True, replace: bool = True
     ) -> None:
         """Write or replace an entry. Readers find the old one or the whole new one.
-
-        If ``forced``, the entry survives a loss of power from now on. Unless ``replace``, an
+        If ``forced``, the entry survives a power failure from now on. Unless ``replace``, an
         existing entry raises FileExistsError.
         """
 
     def note_use(self, key: str) -> None:
-        """Note that an entry is used now. An error is ignored."""
+        """Record that an entry is used now, ignoring errors."""
 
     def stored(self) -> Iterator[Stored]:
         """Iterate over the entries, of any owner."""
@@ -98,7 +96,7 @@ class EntryBackend(Protocol):
         """Return seconds since the epoch by the clock of the backend."""
 
     def read_note(self, name: str) -> str | None:
-        """Return a note that is stored next to the entries, or None."""
+        """Return a note stored next to the entries, or None."""
 
     def write_note(self, name: str, text: str) -> None:
         """Write or replace a note, or raise OSError."""

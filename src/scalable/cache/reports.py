@@ -17,7 +17,7 @@ LOGGED = 5
 
 @dataclass(frozen=True)
 class Report:
-    """A result was not read or not written."""
+    """Report of a result that was not read or not written."""
 
     #: Kind of an :class:`~scalable.cache.entries.Unreadable`, ``unpicklable`` or ``unwritten``.
     kind: str
@@ -50,7 +50,7 @@ class Reports:
         return next((each for each in reversed(latest) if each.subject == subject), None)
 
     def add(self, report: Report, text: str, *, times: int = LOGGED) -> None:
-        """Count a report. Log ``text`` if the subject is new, at most ``times`` for each kind."""
+        """Count a report. Log ``text`` for a new subject, at most ``times`` for each kind."""
         subject = (report.kind, report.subject)
         with self._lock:
             self.counts[report.kind] += 1

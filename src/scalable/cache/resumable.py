@@ -1,4 +1,4 @@
-"""`ResumableFunction`: a function whose results are stored for runs that resume this one."""
+"""`ResumableFunction`: a function with results stored for runs that resume this one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("scalable.cache")
 
 @dataclass(frozen=True)
 class SharedParts:
-    """Key parts that all tasks of a function share."""
+    """Key parts shared by all tasks of a function."""
 
     #: Parts of the function's code, or None if they are unknown.
     code: Mapping[str, str] | None
@@ -36,10 +36,8 @@ class SharedParts:
 @dataclass
 class ResumableFunction:
     """Function that takes its result from the resumed run, or runs and stores its result.
-
-    It runs in the process of the task, which has the arguments. Keys cover their content even if
-    other tasks produced it, since a random result has no other identity. Without a key, the task
-    runs.
+    It runs in the task's process, which has the arguments. Keys cover the content of arguments that
+    other tasks produced, since random results have no other identity. A task without a key runs.
     """
 
     function: Callable[..., Any]
@@ -77,7 +75,7 @@ class ResumableFunction:
         return value
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[CallKey | None, str]:
-        """Return the key of a call; or None, and why it has none."""
+        """Return the key of a task, or None and the reason."""
         made_from = KeyOptions(), self.shared.environment, self.shared.code
         try:
             return keys_of(self.results.store).key(self.function, args, kwargs, *made_from), ""
@@ -125,7 +123,7 @@ class ResumableFunction:
         self._tell(call)
 
     def _tell(self, call: RunCall) -> None:
-        """Report to the listener, if any, that the resumed run had the result, or why not."""
+        """Report to the listener, if any, whether the resumed run had the result."""
         tell = listener()
         if tell is None or not self.results.resumes:
             return

@@ -1,4 +1,4 @@
-"""Log of the tasks of a run, and their comparison with the tasks of a later run."""
+"""Log of a run's tasks, and their comparison with a later run's tasks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _NAMES = frozenset(field.name for field in fields(RunCall))
 
 
 class CallLog:
-    """Tasks of a run in a directory, where each process appends to a file of its own."""
+    """Log of a run's tasks in a directory. Each process appends to its own file."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -82,7 +82,7 @@ class CallLog:
         self._lock = threading.Lock()
 
     def add(self, call: RunCall) -> None:
-        """Add a task. A failure raises no error, and causes one warning."""
+        """Add a task. Failures are not raised, but cause one warning."""
         row = {name: value for name, value in asdict(call).items() if value not in ("", 0.0)}
         line = json.dumps(row, separators=(",", ":")) + "\n"
         try:
@@ -106,7 +106,7 @@ class CallLog:
             return self._descriptor
 
     def calls(self) -> Iterator[RunCall]:
-        """Iterate over the tasks, without files of other users and partial lines."""
+        """Iterate over the tasks, skipping other users' files and partial lines."""
         for path in sorted(self.directory.glob("*.jsonl")):
             with suppress(OSError, Unreadable):
                 yield from _calls_in(path)
@@ -123,7 +123,7 @@ def _calls_in(path: Path) -> Iterator[RunCall]:
 
 
 class EarlierCalls:
-    """Tasks of a resumed run, for comparison with the tasks of the run that resumes it."""
+    """Tasks of a resumed run, compared with the tasks of the run that resumes it."""
 
     def __init__(self, calls: Iterable[RunCall]) -> None:
         self._left: Counter[str] = Counter()
@@ -139,7 +139,6 @@ class EarlierCalls:
                 self._left[call.key] += 1
 
     def answered(self, key: str) -> None:
-        """Note that a task has used a result of a key."""
         self._left[key] -= 1
 
     def cause(self, call: RunCall) -> RerunCause:
@@ -160,7 +159,7 @@ class EarlierCalls:
 
 
 def causes(earlier: Iterable[RunCall], later: Iterable[RunCall]) -> Counter[RerunCause]:
-    """Count the reasons why the tasks of a run that resumed another ran."""
+    """Count the reasons why tasks ran in a run that resumed another."""
     compared, calls = EarlierCalls(earlier), list(later)
     for call in calls:
         if call.end is Ended.ANSWERED:

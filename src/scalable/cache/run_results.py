@@ -1,7 +1,7 @@
 """`RunResults`: the results of one run, stored for the runs that resume it.
 
-Results of equal tasks are numbered: none is used twice, and a function that draws random numbers
-is sampled as often as it runs. Adding an entry takes its number, in one process only.
+Results of equal tasks are numbered and used once, so a function that draws random numbers gives as
+many samples as it has calls. A process takes a number by adding its entry.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESULTS: Final = "results"
 
 
 class RunResults:
-    """Results of one run. They pickle as paths, and another process opens them at the first use."""
+    """Results of one run. They pickle as paths, and are opened at the first use."""
 
     def __init__(self, run: str, resumed: str | None = None, limit: int | None = None) -> None:
         # The limit is the largest size of the results in bytes, or None.
@@ -58,12 +58,11 @@ class RunResults:
 
     @cached_property
     def store(self) -> ResultStore:
-        """The store of the results, for reading."""
         return ResultStore(self._directory)
 
     @cached_property
     def is_here(self) -> bool:
-        """True if this process can read the run's directory, unlike some in containers."""
+        """True if this process can read the run's directory. Containers may not have it."""
         return self._directory.parent.is_dir()
 
     @property
@@ -72,7 +71,6 @@ class RunResults:
 
     @cached_property
     def earlier_calls(self) -> EarlierCalls:
-        """The tasks of the resumed run."""
         resumed = self._made_of[1]
         return EarlierCalls(() if resumed is None else results_of(resumed).log.calls())
 
@@ -81,7 +79,7 @@ class RunResults:
         return Upkeep(self._folder, self.store)
 
     def take(self, digest: str, function: Callable[..., Any] | None = None) -> Found | None:
-        """Return the resumed run's next result for a key, which this run keeps too, or None."""
+        """Return the resumed run's next result for a key, and keep it in this run too, or None."""
         if self._earlier is None:
             return None
         for number, key in self._numbered(digest):
@@ -102,7 +100,7 @@ class RunResults:
         return None
 
     def keep(self, digest: str, value: Any, described: Entry) -> bool:
-        """Store a result, and return whether that was possible. Sets key and size of the entry."""
+        """Store a result and set the entry's key and size. Return False if that is impossible."""
         try:
             payload = packed(value)
         except Exception as error:  # noqa: BLE001 - methods of the value's class take part
@@ -159,12 +157,12 @@ class RunResults:
 
 @lru_cache(maxsize=8)
 def results_of(run: str, resumed: str | None = None, limit: int | None = None) -> RunResults:
-    """Return the results of a run, an object that all callers in this process share."""
+    """Return the results of a run. All callers in this process share the object."""
     return RunResults(run, resumed, limit)
 
 
 def remove_expired(runs: Path, age_s: float, *, except_for: Path | None = None) -> int:
-    """Delete the results of runs whose last task is too old, and return the number of runs."""
+    """Delete the results of runs with a too old last task, and return the number of runs."""
     removed = 0
     for results in runs.glob(f"run-*/{RESULTS}"):
         if results.parent == except_for or results.is_symlink():
@@ -182,7 +180,7 @@ def remove_expired(runs: Path, age_s: float, *, except_for: Path | None = None) 
 
 
 def key_of(digest: str, number: int) -> str:
-    """Return the key of the entry of the n-th task with an equal key, counted from 1."""
+    """Return the entry key of the n-th task with an equal key, counted from 1."""
     if number == 1:
         return digest
     return blake2b(f"{digest} {number}".encode(), digest_size=32).hexdigest()

@@ -47,14 +47,11 @@ FORCED_S = 1.0
 
 class ResultStore:
     """Results of earlier tasks by their cache keys.
-
-    A damaged entry is a miss, and an unusable store leaves results unwritten: neither raises an
+    A damaged entry is a miss, and an unusable store leaves results unwritten. Neither raises an
     error, and ``reports`` counts both. The store pickles as its URL, and is opened at the first
-    use.
-
-    In a directory, results are read only from files that only this user can change. In a bucket,
-    its permissions decide: keep them to yourself, since reading a result can run code of its
-    writer.
+    use. In a directory, results are read only from files that only this user can change. In a
+    bucket, the bucket's permissions decide: keep it private, since reading a result can run code of
+    its writer.
     """
 
     def __init__(self, url: str | os.PathLike[str], limit: int | None = None) -> None:
@@ -80,10 +77,9 @@ class ResultStore:
 
     @classmethod
     def open(cls, url: str | os.PathLike[str], limit: int | None = None) -> ResultStore:
-        """Return a store that is usable now. A missing directory is made.
-
+        """Return a store that is usable now, creating a missing directory.
         Raises ManifestError for an invalid URL, ClusterError for a directory that belongs to
-        another user or cannot be made, and ProviderError if the library for the URL's scheme is
+        another user or cannot be created, and ProviderError if the library for the URL's scheme is
         missing.
         """
         store = cls(url, limit)
@@ -97,10 +93,9 @@ class ResultStore:
         return shared, (self.url, self.limit)
 
     def get(self, key: str, at_most: int | None = None, function: Function = None) -> Found | None:
-        """Return the result of a key, or None if none of at most ``at_most`` bytes is readable.
-
-        ``function`` provides the classes of the script on a worker. Raises ValueError if the string
-        is not a key.
+        """Return the result of a key, or None if there is no readable one of at most ``at_most``
+        bytes.
+        ``function`` provides the classes of the script on a worker. ValueError for an invalid key.
         """
         found = self._read(key, lambda opened: self._load(key, opened, at_most, function))
         self.reports.count("misses" if found is None else "hits")
@@ -129,11 +124,7 @@ class ResultStore:
         tag: str = "",
         run: str = "",
     ) -> Entry | None:
-        """Store a result, and return its entry, or None with a warning if that fails.
-
-        ``cost_s`` is the running time of the task in seconds. Raises ValueError if the string is
-        not a key.
-        """
+        """Store a result that took ``cost_s`` seconds. Return its entry, or None with a warning."""
         _check_key(key)
         try:
             payload = packed(value)
@@ -171,19 +162,15 @@ class ResultStore:
     def nearest(
         self, function: str, parts: Mapping[str, str], *, before: float | None = None
     ) -> Entry | None:
-        """Return the result of a function with the nearest key (the latest of several), or None.
-
-        Results that were stored after ``before`` (seconds since 1970) are left out.
-        """
+        """Return the function's result with the nearest key, at most as new as ``before``."""
         return self._place.index.nearest(function, parts, self.entry, before=before)
 
     def lease(self, key: str, owner: str) -> Lease | None:
         """Return the right to compute a result, or None if another process computes it.
-
-        Call :meth:`get` again before the task starts: the result may have been stored before the
-        lease was free. Where there are no leases (in a bucket, or a directory that cannot be
-        written), the returned lease excludes no other process (``lease.excludes``), and each
-        cluster avoids duplicates by its own means. Raises ValueError if the string is not a key.
+        Call :meth:`get` again before the task starts, since the result may have been stored before
+        the lease was free. Where leases are impossible (in a bucket or a read-only directory), the
+        returned lease does not exclude other processes (``lease.excludes``), and each cluster
+        avoids duplicates by its own means. ValueError for an invalid key.
         """
         _check_key(key)
         if self._leases is None:
@@ -209,9 +196,8 @@ class ResultStore:
         self, key: str, cancelled: Callable[[], bool], *, timeout_s: float | None = None
     ) -> Waited:
         """Wait until a result is stored, or no process computes it any more.
-
         ``cancelled`` is called at intervals of up to 2 seconds. Without ``timeout_s``, the wait
-        lasts as long as a process computes. Raises ValueError if the string is not a key.
+        lasts as long as the computation. ValueError for an invalid key.
         """
         _check_key(key)
         return wait(
@@ -229,10 +215,9 @@ class ResultStore:
         self, *, limit: int | None = None, max_age_s: float | None = None, dry_run: bool = False
     ) -> Collected:
         """Remove results until the store is within its limits, and files of killed processes.
-
-        Limits are bytes, and seconds since the last use. Results go by last use, computing time and
-        size, without interrupting their readers. A dry run reports what it would remove, without
-        files of killed processes. Raises OSError if the store cannot be changed.
+        Limits are bytes, and seconds since the last use. Results are chosen by last use, computing
+        time and size, and their readers are not interrupted. A dry run only reports results. Raises
+        OSError if the store cannot be changed.
         """
         collected = collect(self._place, self.entry, limit, max_age_s, dry_run=dry_run)
         if self._leases is None or dry_run:
@@ -241,10 +226,7 @@ class ResultStore:
         return replace(collected, leftovers=collected.leftovers + more)
 
     def remove(self, keys: Iterable[str]) -> int:
-        """Remove results without interrupting their readers, and return their number.
-
-        Raises ValueError if a string is not a key, and OSError if a result cannot be removed.
-        """
+        """Remove results and return their number. ValueError for a bad key, OSError on failure."""
         removed = 0
         for key in keys:
             _check_key(key)
@@ -276,7 +258,7 @@ class ResultStore:
             self._is_prepared = True
 
     def _read(self, key: str, read: Callable[[Opened], _T]) -> _T | None:
-        """Return what ``read`` makes of an opened entry, or None, with a report unless missing."""
+        """Return the result of ``read`` for an opened entry, or None. Report any failed read."""
         _check_key(key)
         try:
             with self._place.opened(key) as opened:
@@ -304,7 +286,7 @@ class ResultStore:
         return found
 
     def _note_use(self, key: str, opened: Opened) -> None:
-        """Note a use, at most every ``NOTED_S`` seconds, whatever the clocks show."""
+        """Record a use, at most every ``NOTED_S`` seconds of monotonic time."""
         now = time.monotonic()
         with self._lock:
             if now - self._noted.get(key, -NOTED_S) < NOTED_S:
@@ -329,7 +311,7 @@ _opening = threading.Lock()
 
 
 def shared(url: str, limit: int | None = None) -> ResultStore:
-    """Return the store that all unpickled stores of a URL in this process share."""
+    """Return the store shared by all unpickled stores of a URL in this process."""
     with _opening:
         if url not in _opened:
             _opened[url] = ResultStore(url)
@@ -365,10 +347,8 @@ def collect(
     dry_run: bool = False,
 ) -> Collected:
     """Remove results until a store is within its limits, and old temporary files.
-
-    Limits are bytes, and seconds since the last use. Entries that ``entry_of`` cannot read go
-    first. A dry run reports what it would remove, without temporary files. Raises OSError if the
-    store cannot be changed.
+    Limits are bytes, and seconds since the last use. Entries that ``entry_of`` cannot read are
+    removed first. A dry run only reports results. Raises OSError if the store cannot be changed.
     """
     now = place.now()
     leftovers = 0 if dry_run else place.remove_leftovers(LEFT_S)
@@ -455,10 +435,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Levels:
-    """Level in seconds per byte over time, which never falls.
-
-    The level rises to the value of each removed result, so that unused results go sooner or later.
-    With earlier levels kept, a read only has to note its time.
+    """Level in seconds per byte, which never falls over time.
+    The level rises to the value of each removed result, so unused results are removed eventually.
+    With earlier levels kept, a read only has to record its time.
     """
 
     #: Seconds since the epoch, ascending.
@@ -471,7 +450,7 @@ class Levels:
         return self.values[position - 1] if position else 0.0
 
     def raised(self, time: float, value: float) -> Levels:
-        """Return levels with a new one from a time on, without the oldest beyond ``KEPT``."""
+        """Return the levels with a new one added, and without the oldest beyond ``KEPT``."""
         last = self.times[-1] if self.times else time
         value = max(value, self.values[-1] if self.values else 0.0)
         return Levels(
@@ -489,10 +468,7 @@ def value_of(candidate: Candidate, levels: Levels) -> float:
 def chosen(
     candidates: Iterable[Candidate], limit: int, levels: Levels
 ) -> tuple[Sequence[Candidate], float]:
-    """Return the results to remove, the least valuable first, and the level after that.
-
-    ``limit`` is the largest size in bytes of the results that stay.
-    """
+    """Return the least valuable results beyond ``limit`` bytes, and the level without them."""
     valued = sorted(
         ((value_of(one, levels), one.used, one.key, one) for one in candidates), key=_order
     )
@@ -529,7 +505,7 @@ def wait(
     cancelled: Callable[[], bool],
     timeout_s: float | None,
 ) -> Waited:
-    """Block until a result exists, or no process computes it, or the caller cancels the wait."""
+    """Block until a result exists, no process computes it, or the caller cancels the wait."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     pause = FIRST_S
     while True:

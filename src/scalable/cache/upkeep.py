@@ -1,4 +1,4 @@
-"""`Upkeep`: the garbage collection that processes which store results do from time to time."""
+"""`Upkeep`: the occasional garbage collection by processes that store results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOTE: Final = "collected"
 
 
 class Collectable(Protocol):
-    """Part of a store that a collection needs."""
+    """Store methods that a collection needs."""
 
     def usage(self) -> Usage:
         """Return the number and the size of the entries."""
@@ -43,8 +43,7 @@ class Collectable(Protocol):
 
 class Upkeep:
     """Garbage collections of one store, in a thread of this process.
-
-    The store contains the time of the last one: all processes together run one in an interval.
+    The time of the last collection is in the store, so all processes together run one per interval.
     """
 
     def __init__(self, place: EntryBackend, store: Collectable) -> None:
@@ -54,7 +53,7 @@ class Upkeep:
         self._lock = threading.Lock()
 
     def after_store(self, limit: int | None) -> None:
-        """Start a collection if one is due. To be called after a result was stored."""
+        """Start a collection if one is due. Call it after storing a result."""
         if limit is None:
             return
         now = time.monotonic()
@@ -82,7 +81,7 @@ class Upkeep:
             logger.debug("garbage in the store of results is not collected: %s", error)
 
     def _is_due(self) -> bool:
-        """Return whether no process has collected for an interval, by the clock of the store."""
+        """Return whether the last collection is an interval ago, by the store's clock."""
         try:
             last = float(self._place.read_note(_NOTE) or "-inf")
         except ValueError:

@@ -61,7 +61,7 @@ ORDERS: Final[Mapping[str, Callable[[CachedResult], Any]]] = {
 
 
 def rows_of(items: Iterable[Item], now: float) -> list[CachedResult]:
-    """Return the readable results as rows, with ages relative to the epoch seconds ``now``."""
+    """Return the readable results as rows, with ages relative to ``now`` (epoch seconds)."""
     return [
         CachedResult(
             item.key,
@@ -80,12 +80,12 @@ def rows_of(items: Iterable[Item], now: float) -> list[CachedResult]:
 
 
 def is_named(function: str, name: str) -> bool:
-    """Return True if a name is that of a function, or its last parts."""
+    """Return whether ``name`` is a function's name, or its last parts."""
     return function == name or function.endswith(f".{name}")
 
 
 def render_rows(rows: Sequence[CachedResult], limit: int | None, unreadable: int) -> str:
-    """Format the table of results with their totals, and the number of unreadable entries."""
+    """Format the table of results with totals, and the number of unreadable entries."""
     shown = rows if limit is None else rows[:limit]
     lines = table(
         _HEADER,
@@ -131,7 +131,7 @@ def rows_data(rows: Sequence[CachedResult], limit: int | None, unreadable: int) 
 
 
 def keys_of(words: Iterable[str], keys: Iterable[str]) -> list[str]:
-    """Return the keys that words name by a unique prefix, or raise ClusterError."""
+    """Return the keys with the given unique prefixes, or raise ClusterError."""
     known = sorted(keys)
     chosen: dict[str, None] = {}
     for word in words:
@@ -150,12 +150,12 @@ def keys_of(words: Iterable[str], keys: Iterable[str]) -> list[str]:
 
 
 def is_start(word: str) -> bool:
-    """Return True if a word can be the prefix of a key."""
+    """Return whether a word can be the prefix of a key."""
     return LEAST <= len(word) <= 64 and _HEX.issuperset(word.lower())
 
 
 def called(word: str, entries: Sequence[Entry]) -> Entry:
-    """Return the result of a key prefix or the latest one of a function, or raise ClusterError."""
+    """Return a key prefix's result or a function's latest one, or raise ClusterError."""
     own = [one for one in entries if is_named(one.function, word)]
     functions = sorted({one.function for one in own})
     if word in functions:
@@ -176,7 +176,7 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
 
 
 def why_data(entry: Entry, nearest: Entry | None, number: int) -> dict[str, Any]:
-    """Return the parts of a key, and its differences from the function's nearest earlier one."""
+    """Return the parts of a key, and how they differ from the function's nearest earlier one."""
     found = () if nearest is None else differences(entry.function, entry.parts, nearest.parts)
     return {
         "key": entry.key,
@@ -201,7 +201,7 @@ def why_data(entry: Entry, nearest: Entry | None, number: int) -> dict[str, Any]
 
 
 def _without_environment(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return parts without the values of environment variables, which may be secrets."""
+    """Return parts without the possibly secret values of environment variables."""
     return {name: "" if name.startswith("environment:") else parts[name] for name in sorted(parts)}
 
 
@@ -241,7 +241,7 @@ def _circumstances(entry: Entry) -> tuple[tuple[str, str], ...]:
 
 
 def render_verified(url: str, found: Verified, removed: int | None) -> str:
-    """Format the outcome of a verification, where ``removed`` None means no removal requested."""
+    """Format the outcome of a verification. ``removed`` is None if removal was not requested."""
     lines = [f"{one.subject[:SHORT]}  {one.kind}: {one.reason}" for one in found.faults]
     entries = "1 entry" if found.entries == 1 else f"{found.entries} entries"
     end = f"{len(found.faults)} of them faulty" if found.faults else "all sound"

@@ -1,4 +1,4 @@
-"""Formatting of clusters, and the options that the commands for clusters share."""
+"""Formatting of clusters, and options shared by the commands for clusters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Duration(click.ParamType[Any]):
 
 
 def complete_cluster(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of recorded clusters, for the shell's completion."""
+    """Return the names of recorded clusters for shell completion."""
     from scalable.errors import ClusterError
     from scalable.records import all_directories
 
@@ -55,7 +55,7 @@ def complete_cluster(_: click.Context, __: click.Parameter, incomplete: str) -> 
 def complete_cluster_or_file(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[str] | list[CompletionItem]:
-    """Return the names of recorded clusters, or the shell's own completion of paths."""
+    """Return the names of recorded clusters, or request the shell's own path completion."""
     names = complete_cluster(ctx, param, incomplete)
     return names or [CompletionItem(incomplete, type="file")]
 
@@ -66,12 +66,12 @@ def name_argument(command: Command) -> Command:
 
 
 def optional_name_argument(command: Command) -> Command:
-    """Add the name of a cluster as an argument that may be left out."""
+    """Add the name of a cluster as an optional argument."""
     return click.argument("name", required=False, shell_complete=complete_cluster)(command)
 
 
 def read_counts(words: Sequence[str]) -> dict[str, int]:
-    """Read counts that are written as ``tag=n``, or raise click.UsageError."""
+    """Parse counts written as ``tag=n``, or raise click.UsageError."""
     counts: dict[str, int] = {}
     for word in words:
         tag, separator, number = word.partition("=")
@@ -86,7 +86,7 @@ def read_counts(words: Sequence[str]) -> dict[str, int]:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Confirm unless ``yes``, or raise click.Abort (answer no) or UsageError (no terminal)."""
+    """Ask for confirmation unless ``yes``. Raises click.Abort or, off a terminal, UsageError."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -192,12 +192,12 @@ def render_progress(status: ClusterStatus) -> str:
 
 
 def _why_fewer(pool: PoolStatus) -> str | None:
-    """Return why workers are missing, without a reason for waiting once all run."""
+    """Return why workers are missing, or None once all run."""
     return pool.reason or (pool.waiting if pool.running < pool.wanted else None)
 
 
 def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]:
-    """Format the changes of a new plan: ``+`` more workers, ``-`` fewer, ``~`` cannot change."""
+    """Format a new plan's changes: ``+`` more workers, ``-`` fewer, ``~`` cannot change."""
     lines = []
     for tag in [*now, *(t for t in then if t not in now)]:
         before, after = now.get(tag), then.get(tag)

@@ -56,7 +56,7 @@ def render_cost(cost: Mapping[str, Any]) -> list[str]:
 
 
 def no_prices(budget: float) -> str:
-    """Return a remark on a budget for a cluster in which nothing has a price."""
+    """Return a remark about a budget for a cluster without prices."""
     return f"the budget of {_amount(budget)} {CURRENCY} has no effect: no worker has a price"
 
 
@@ -68,7 +68,7 @@ def _amount(amount: float) -> str:
 
 
 def costs_money(spec: DeploymentSpec, plan: Plan | None = None) -> bool:
-    """Return True if a run on a target is billed.
+    """Return whether a run on a target is billed.
     This holds for providers that estimate costs, and for other remote ones if the plan has a price.
     """
     from scalable.providers.registry import provider_class, provider_traits
@@ -80,7 +80,7 @@ def costs_money(spec: DeploymentSpec, plan: Plan | None = None) -> bool:
 
 
 def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
-    """Return a sentence with the cost of an hour, of the planned work, and of the idle time."""
+    """Return a sentence about the cost per hour, of the planned work, and of the idle time."""
     cost, predicted = plan.cost_estimate, plan.predicted_cost
     if cost is None:
         return "Its cost is not known: no price is given."
@@ -99,7 +99,7 @@ def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
 
 
 def said_of_managers(specs: Iterable[DeploymentSpec]) -> str:
-    """Return a sentence about the prices of workers that managers on other targets may start."""
+    """Return a sentence about worker prices of managers on other targets."""
     from scalable.forecasting import quoted_prices
     from scalable.providers.registry import get_provider
 

@@ -73,7 +73,7 @@ cannot be read, `run` with the exit code of the workflow.
 
 
 class LazyGroup(click.Group):
-    """A group of commands, each imported when it is used."""
+    """Group of commands, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -86,12 +86,12 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands with their lines, without loading them."""
+        """Write the commands with their descriptions, without loading them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands that begin so with their lines, without loading them, and options."""
+        """Return the options, and the commands with this prefix without loading them."""
         from click.shell_completion import CompletionItem
 
         found = [
@@ -117,9 +117,8 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="scalable", help="Show the version and exit.")
 def cli() -> None:
     """Run workflows on pools of tagged workers, anywhere.
-
     The manifest, scalable.yaml, describes what a workflow needs and where it can run. It is the
-    first argument of most verbs; the default is SCALABLE_MANIFEST, then ./scalable.yaml.
+    first argument of most commands. The default is SCALABLE_MANIFEST, then ./scalable.yaml.
     """
 
 
@@ -151,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave_plugins_behind(code: int) -> None:
-    """Exit now if a plug-in that has not responded could block the exit with its own threads."""
+    """Exit now if an unresponsive plugin's threads could block the exit."""
     discovery = sys.modules.get("scalable.clusters.discovery")
     if discovery is None or not discovery.asking():
         return
@@ -162,7 +161,7 @@ def _leave_plugins_behind(code: int) -> None:
 
 
 def failure_of(error: Exception, *, debug: bool = False) -> CommandFailure:
-    """Return the message and the exit code for an error, with a traceback if ``debug`` is set."""
+    """Return the message and exit code for an error, with a traceback if ``debug`` is set."""
     trace = "".join(traceback.format_exception(error)) if debug else None
     match error:
         case ScalableError():

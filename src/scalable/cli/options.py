@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def complete_target(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the targets of the manifest, for the shell's completion."""
+    """Return the targets of the manifest for shell completion."""
     from scalable.manifest import read_targets
 
     try:
@@ -48,7 +48,7 @@ def output_options_with(
     extra: str, description: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the options of :func:`output_options` with a further format ``extra``.
-    The command also receives ``form`` and ``destination`` as they were given.
+    The command also receives ``form`` and ``destination`` as given.
     """
     return functools.partial(_output_options, extra=extra, description=description)
 

@@ -1,4 +1,4 @@
-"""Output of the commands: one interface, three forms. Nothing else in this package prints."""
+"""Output of the commands: one interface, three forms. Only this module prints."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TextDisplay:
     """Plain-text display of progress. The base class shows nothing."""
 
     def tell(self, elapsed_s: float, text: str) -> None:
-        """Show one line of progress, ``elapsed_s`` seconds after the start."""
+        """Show a line of progress, ``elapsed_s`` seconds after the start."""
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +108,7 @@ class Output(ABC):
         return TextDisplay()
 
     def progress(self) -> Progress:
-        """Return a display of the progress of tasks, by default one that shows nothing."""
+        """Return a display of task progress, by default one that shows nothing."""
         from scalable.session.displays import Display as Progress
 
         return Progress()
@@ -189,7 +189,6 @@ class FileOutput(Output):
         self.script_stdout = inner.script_stdout
 
     def show(self, result: Result) -> None:
-        """Write the file and its companions."""
         files = {self._path: result.text}
         if self._as_json:
             document = result.data if result.document is None else result.document
@@ -206,7 +205,7 @@ class FileOutput(Output):
         self._inner.fail(failure)
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:
-        """Append a line to the file, whose first line replaces its content."""
+        """Append a line to the file. The first line replaces its content."""
         mode, self._begun = "a" if self._begun else "w", True
         try:
             with self._path.open(mode, encoding="utf-8", errors="replace") as file:
@@ -244,7 +243,7 @@ def open_output(form: str | None = None, destination: Path | None = None) -> Out
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory unless it exists, or raise click.FileError."""
+    """Create a directory if necessary, or raise click.FileError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -316,7 +315,7 @@ def _write(text: str, *, err: bool = False) -> None:
 
 
 class ChangedLines(TextDisplay):
-    """Display that prints a changed line, at most every :data:`LINE_INTERVAL_S` seconds."""
+    """Display that prints changed lines, at most every :data:`LINE_INTERVAL_S` seconds."""
 
     def __init__(self) -> None:
         self._shown = ""

@@ -1,4 +1,4 @@
-"""Options of commands that plan, or that start a plan."""
+"""Options of commands that plan or start a plan."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def plan_option(command: Command) -> Command:
 
 @dataclass(frozen=True)
 class AskedPlan:
-    """Options that choose a plan. Contradicting ones raise click.UsageError."""
+    """Options for choosing a plan. Contradictory ones raise click.UsageError."""
 
     objective: str | None = None
     policy: str | None = None
@@ -72,7 +72,7 @@ class AskedPlan:
 
     @property
     def options(self) -> list[str]:
-        """The given options that choose a plan, as the user writes them."""
+        """The given options for choosing a plan, as the user writes them."""
         given = {
             "--objective": self.objective,
             "--policy": self.policy,
@@ -86,8 +86,8 @@ class AskedPlan:
         return self.file is not None or bool(self.options)
 
     def read(self, manifest: Path | None, target: str | None) -> tuple[Request, Plan | None]:
-        """Return the request, by default for the plan's target, and the plan of the file, if any.
-        A plan that cannot be read, or is for another manifest, raises PlanError.
+        """Return the request, by default for the plan's target, and the plan in the file, if any.
+        A plan that is unreadable or for another manifest raises PlanError.
         """
         from scalable.session.plan_files import checked_plan, read_plan
         from scalable.session.request import Request
@@ -103,10 +103,7 @@ class AskedPlan:
         return request, checked_plan(request, plan, str(self.file))
 
     def make(self, request: Request, output: Output, *, detached: bool = False) -> Plan:
-        """Return the plan that the options ask for.
-
-        A budget limits the plan where anything has a price.
-        """
+        """Return the plan that the options request. A budget limits it where prices are known."""
         budget = self.budget
         if budget is not None and not _has_prices(request, detached=detached):
             if not detached:  # `up` reports it for the cluster
@@ -128,5 +125,5 @@ def _has_prices(request: Request, *, detached: bool) -> bool:
 
 
 def budget_of(plan: Plan | None) -> float | None:
-    """Return the money that a cluster of a plan may spend, or None without such a budget."""
+    """Return the budget of a plan's cluster, or None without one."""
     return None if plan is None or plan.cost_estimate is None else plan.budget

@@ -1,4 +1,4 @@
-"""Resumed runs: choice of the run, and outcome of its tasks in the run that resumes it."""
+"""Resumed runs: choice of the run, and outcomes of its tasks in the resuming run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MANIFESTS = (".yaml", ".yml", ".toml")
 
 
 def split_manifest(resume: str | None, manifest: Path | None) -> tuple[str | None, Path | None]:
-    """Return the run and the manifest, where ``--resume scalable.yaml`` names no run."""
+    """Return the run and the manifest. ``--resume scalable.yaml`` gives no run."""
     if resume is not None and manifest is None and resume.endswith(_MANIFESTS):
         return LAST, Path(resume)
     return resume, manifest
@@ -41,7 +41,6 @@ def split_manifest(resume: str | None, manifest: Path | None) -> tuple[str | Non
 
 def resumed_run(asked: str, project: str, target: str | None) -> Path:
     """Return the directory of the run to resume, given an id prefix or :data:`LAST`.
-
     Raises RunError if there is no such run of the project and target, or it is running.
     """
     where = settings.runs_dir()
@@ -75,12 +74,12 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
 
 
 def calls_of(run: Path) -> list[RunCall]:
-    """Return the tasks of a run whose results were stored, or none without ``keep_results``."""
+    """Return the tasks of a run with stored results, or none without ``keep_results``."""
     return list(results_of(str(run)).log.calls())
 
 
 def nothing_kept(run: Path) -> str | None:
-    """Return a sentence if no results of a run were stored, otherwise None."""
+    """Return a sentence if the run has no stored results, otherwise None."""
     if any(call.end in (Ended.KEPT, Ended.ANSWERED) for call in calls_of(run)):
         return None
     return (
@@ -111,7 +110,7 @@ class Resumed:
     def of(
         cls, earlier: Path, runs: Iterable[Path], remembered: CacheTotals, *, keeps: bool
     ) -> Resumed:
-        """Compare the tasks of ``runs`` with those of the run that they resumed."""
+        """Compare the tasks of ``runs`` with those of the resumed run."""
         calls = [call for run in runs for call in calls_of(run)]
         answered = [call for call in calls if call.end is Ended.ANSWERED]
         why = Counter({cause.value: n for cause, n in causes(calls_of(earlier), calls).items()})
@@ -153,7 +152,7 @@ def cached_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) -> Cac
 
 
 def unkept(runs: Sequence[Path]) -> list[str]:
-    """Return a sentence for each function whose results could not be stored in these runs."""
+    """Return a sentence for each function with results that could not be stored in these runs."""
     found: dict[str, list[str]] = {}
     for call in (call for run in runs for call in calls_of(run)):
         if call.end is Ended.UNKEPT:

@@ -47,7 +47,7 @@ def script_environment(
     shown: Path | None = None,
     cluster: str | None = None,
 ) -> dict[str, str]:
-    """Return the script's environment, in which ``target`` None keeps the target of ``environ``."""
+    """Return the script's environment. If ``target`` is None, that of ``environ`` is kept."""
     made = {settings.MANIFEST: str(manifest.absolute()), settings.RUN_LIST: str(listing)}
     if target is not None:
         made |= {settings.RUN_TARGET: target, settings.TARGET: target}
@@ -136,12 +136,12 @@ class _Script:
             self._child.send_signal(signal.SIGINT)
 
     def end_by(self, deadline: float) -> None:
-        """Kill the script at a time of the monotonic clock, which only the first call sets."""
+        """Kill the script at a monotonic time, set only by the first call."""
         self._deadline = self._deadline or deadline
 
 
 class _Elsewhere:
-    """Signals that another thread of this process received, where they are not blocked.
+    """Signals received by another thread of this process, where they are not blocked.
     Their sender is unknown: a SIGINT counts as a key if this process can get keys.
     """
 
@@ -162,12 +162,12 @@ class _Elsewhere:
         self._caught.append(number)
 
     def take(self) -> tuple[int, bool] | None:
-        """Return the next signal, and True if the terminal seems to have sent it, or None."""
+        """Return the next signal, and whether the terminal seems to have sent it, or None."""
         return (self._caught.pop(0), _gets_keys()) if self._caught else None
 
 
 def _gets_keys() -> bool:
-    """Return True if keys of a terminal reach this process."""
+    """Return whether keys of a terminal reach this process."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)
     except OSError:
@@ -182,7 +182,7 @@ def _gets_keys() -> bool:
 
 @contextmanager
 def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[set[int]]:
-    """Block signals for :func:`_next_signal`, and drop those that are left on exit."""
+    """Block signals for :func:`_next_signal`, and drop pending ones on exit."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield {int(number) for number in mask}
@@ -193,7 +193,7 @@ def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[set[int]]:
 
 
 def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
-    """Return a signal (None: timeout), and True if the terminal sent it to the script too."""
+    """Return a signal (None: timeout), and whether the terminal sent it to the script too."""
     if sys.platform == "linux":
         info = signal.sigtimedwait(_SIGNALS, timeout_s)
         return (None, False) if info is None else (info.si_signo, info.si_code == _SI_KERNEL)
@@ -203,9 +203,7 @@ def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
 
 
 def _preparation(mask: set[int]) -> Callable[[], None]:
-    """Return a function that prepares the script's process.
-    On Linux the script gets a SIGINT when this process dies.
-    """
+    """Return a function by which the script's process gets a SIGINT when this process dies."""
     parent = os.getpid()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -243,7 +241,7 @@ _UNFINISHED = re.compile(r"\x1b(?:\[[0-9;:?]*|\][^\x07\x1b]{0,250}\x1b?|[()])?\Z
 
 
 class ScriptTerminal:
-    """A pseudo-terminal for the output of a script, copied to the real one above a display.
+    """Pseudo-terminal for a script's output, which is copied to the real one above a display.
     The real one stays the controlling terminal. If the script moves the cursor, the display stops.
     """
 
@@ -262,7 +260,7 @@ class ScriptTerminal:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Start to copy, which requires that the script has started."""
+        """Start copying. The script must have started."""
         os.close(self.descriptor)
         self.descriptor = -1
         self._thread = threading.Thread(target=self._copy, name="scalable-terminal", daemon=True)
@@ -300,7 +298,7 @@ class ScriptTerminal:
         self._pass_on(self._held.take_all())
 
     def _collected(self) -> tuple[str, bool]:
-        """Return the script's output, and True if the script has closed its terminal."""
+        """Return the script's output, and whether the script has closed its terminal."""
         parts: list[bytes] = []
         until = None
         wait_s = _POLL_S
@@ -341,7 +339,7 @@ class ScriptTerminal:
         self._pass_on(self._held.take_all())
 
     def _pass_on(self, text: str) -> None:
-        """Write to the real terminal, whose errors do not affect the script."""
+        """Write to the real terminal. Its errors do not affect the script."""
         if not text:
             return
         if self._display.lives:
@@ -366,7 +364,7 @@ class ScriptTerminal:
 
 
 class _OpenLine:
-    """Output that has not been shown: the last, unfinished line."""
+    """Last line of output while it is unfinished and not shown."""
 
     def __init__(self) -> None:
         self.moves_cursor = False
@@ -374,7 +372,7 @@ class _OpenLine:
         self._colour = ""
 
     def add(self, text: str) -> tuple[str, str]:
-        """Return the whole lines, and the present look of the unfinished line."""
+        """Return the complete lines, and the current appearance of the unfinished line."""
         self._text += text
         sure = _UNFINISHED.sub("", self._text)
         if "\x1b" in _HARMLESS.sub("", sure):
@@ -389,7 +387,7 @@ class _OpenLine:
         return text
 
     def _coloured(self, lines: str) -> str:
-        """Return lines that start with the colour of those before, and leave none behind."""
+        """Return lines that start with the previous colour, and reset it at the end."""
         if not lines:
             return ""
         before = self._colour
@@ -400,7 +398,7 @@ class _OpenLine:
 
 
 def _seen(line: str) -> str:
-    """Return what a terminal would show of an unfinished line, without colours."""
+    """Return an unfinished line as a terminal would show it, without colours."""
     plain = _UNFINISHED.sub("", line)
     plain = _HARMLESS.sub("", plain)
     seen = next((part for part in reversed(plain.split("\r")) if part), "")
@@ -413,7 +411,7 @@ def _seen(line: str) -> str:
 
 
 class Followed:
-    """Runs that a workflow opens, and the clusters of its sessions, from two exchange files."""
+    """Runs opened by a workflow, and its sessions' clusters, from two exchange files."""
 
     def __init__(self, listing: Path, shown: Path) -> None:
         self._listing = listing

@@ -213,7 +213,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
     scale_up = scale
 
     def scale_down(self, workers: Iterable[str]) -> Any:
-        """Reduce the desired count by one for each name. The cluster chooses what to stop."""
+        """Reduce the desired count by one for each name. The cluster chooses which workers stop."""
         return self.sync(self._scale_down, list(workers))
 
     async def _scale_down(self, names: list[str]) -> None:
@@ -396,7 +396,6 @@ class DiscoveredCluster(AttachedCluster):
         return SentBounds(order, minimum, maximum) if self.asynchronous else order
 
     def get_snippet(self) -> str:
-        """Return code that connects to the cluster."""
         return f"import scalable\n\nclient = scalable.connect({self.name!r})\n"
 
 

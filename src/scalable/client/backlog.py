@@ -64,7 +64,7 @@ class PendingCalls(Protocol):
         """Store the measurements of tasks, before the results of the tasks are stored."""
 
     def put_back(self, numbers: Sequence[Any]) -> None:
-        """Put tasks back among the waiting tasks, in their order."""
+        """Put tasks back among the waiting ones, in order."""
 
     def lost(self, number: Any) -> int:
         """Count another worker lost while running the given task, and return the task's count."""

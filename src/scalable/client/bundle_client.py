@@ -184,7 +184,7 @@ class CarryingClient(AnnotatingClient):
 
 
 def _is_not_all_exit(record: logging.LogRecord) -> bool:
-    """Return False for log records of ``AllExit``, which asyncio makes if gather is interrupted."""
+    """Return False for asyncio's log records about ``AllExit`` after an interrupted gather."""
     error = record.exc_info[0] if record.exc_info else None
     return error is None or error.__name__ != "AllExit"
 
@@ -202,7 +202,7 @@ async def _wait(futures: Iterable[Future[Any]]) -> None:
 
 
 class BundleClient(CarryingClient):
-    """A ``distributed.Client`` that reports to executors what happens to their bundles.
+    """A ``distributed.Client`` that reports the progress of bundles to their executors.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ class BundleClient(CarryingClient):
         return not is_bundle and isinstance(exception, bytes) and b"KilledWorker" in exception
 
     async def explained_later(self, key: Any, exception: Any) -> Any:
-        """Return the error of a task whose workers were lost, with the reasons."""
+        """Return the error of a task with lost workers, including the reasons for the losses."""
         error = loads(exception)
         if not isinstance(error, KilledWorker):
             return exception
@@ -417,7 +417,7 @@ _PATTERNS = {
 
 
 def leave_out_our_frames() -> None:
-    """Add this package to Dask's two settings. A value that is not a list stays as it is."""
+    """Hide this package's frames by adding it to two Dask settings that are lists."""
     for setting, pattern in _PATTERNS.items():
         known = dask.config.get(setting, None)
         if isinstance(known, list) and pattern not in known:

@@ -99,7 +99,7 @@ class FoundCalls:
 
 
 class CachingClient(FailureKeepingClient):
-    """A client that takes task results from a cache, where workers store them.
+    """A client that takes task results from a cache, which workers fill.
 
     Parameters
     ----------
@@ -428,9 +428,7 @@ class CachedCalls:
 
 
 def key_of_future(value: Any) -> str | None:
-    """Return the digest of a future's cache key, or None for other objects.
-    Raises UnkeyedFutureError if the future's task has no key.
-    """
+    """Return the digest of a future's cache key, or None. UnkeyedFutureError if it has no key."""
     if not isinstance(value, Future):
         return None
     match = _KEY.search(str(value.key))

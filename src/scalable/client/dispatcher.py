@@ -91,7 +91,6 @@ class Dispatcher:
 
     @property
     def unfinished(self) -> int:
-        """Number of tasks that wait or run."""
         return self._waiting() + self._in_flight.unfinished + self._held.unfinished
 
     @property
@@ -163,7 +162,6 @@ class Dispatcher:
         self._reported = 0
 
     def _fail_waiting(self, error: BaseException) -> None:
-        """Fail all tasks in the backlog."""
         for pending in list(self.backlog):
             numbers = pending.take(len(pending) or 1)
             pending.settle(numbers, [(None, error)] * len(numbers))
@@ -424,7 +422,6 @@ class HeldCalls:
                     number.cancel()
 
     def close(self, error: BaseException) -> None:
-        """Fail all tasks."""
         for held in list(self._held):
             held.pending.settle(held.numbers, [(None, error)] * len(held.numbers))
         self._held.clear()
@@ -457,9 +454,7 @@ class PackedCalls:
 
 
 def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
-    """Pack tasks into one or several bundles.
-    A task that cannot be pickled fails with the error.
-    """
+    """Pack tasks into one or several bundles. A task that cannot be pickled fails."""
     functions: dict[tuple[bytes, bytes], int] = {}
     known: dict[int, int] = {}
 

@@ -130,7 +130,7 @@ class DisplayedCluster(PublicNames):
             widget.value = html
 
     def end_updates(self) -> None:
-        """Stop the updates of the widget, which then shows that the cluster object is closed."""
+        """Stop the updates of the widget, and show in it that the cluster object is closed."""
         callback = self.periodic_callbacks.pop(_CALLBACK, None)
         if callback is not None:
             callback.stop()

@@ -84,9 +84,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
     def submit(
         self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any
     ) -> CallFuture[_Result]:
-        """Run a function on a worker. Cancelling its future also interrupts a running task.
-        Raises RuntimeError if the executor was shut down or the client was closed.
-        """
+        """Run a function on a worker. Cancelling interrupts it. RuntimeError after a shutdown."""
         self._check_open()
         if not kwargs and PLAIN.issuperset(map(type, args)):
             future = self._future((self._remembered(fn), args, NO_NAMES))
@@ -487,9 +485,7 @@ class RemoteResults:
         return line is self._line
 
     def fetch(self, reference: Reference) -> Any:
-        """Return the value of a result. Its task runs again if the result is lost.
-        Raises ClusterError in the event loop, or if the client is closed.
-        """
+        """Return a result, running its task again if it is lost. May raise ClusterError."""
         if self._line.in_event_loop:
             raise ClusterError(
                 "the result is on a worker, and a callback cannot wait for it",

@@ -117,7 +117,6 @@ class ExecutorConnection:
 
     @property
     def client_id(self) -> str:
-        """Id of the client at the scheduler."""
         return str(self._client.id)
 
     @property
@@ -295,7 +294,6 @@ class ExecutorConnection:
         return self._followers.keys()
 
     def followed(self) -> list[str]:
-        """Return a copy of :attr:`followed_keys`."""
         return list(self._followers)
 
     def task_in_memory(self, key: Any) -> None:
@@ -342,7 +340,7 @@ class ExecutorConnection:
 
 
 def _print(key: str, text: str, **_: Any) -> None:
-    """Print here what a task has printed on its worker."""
+    """Print a task's output from its worker in this process."""
     del key
     display.show(STDOUT, text)
 

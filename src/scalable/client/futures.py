@@ -233,9 +233,7 @@ class CallFuture(Future[_Result]):
     # Ending -------------------------------------------------------------------------------------
 
     def tell_first(self, tell: Tell) -> None:
-        """Call a function with result and error before waiting threads wake up, or now if finished.
-        Not called for a cancelled task.
-        """
+        """Call ``tell`` with result and error before waiting threads wake up."""
         with self._condition:
             if self._state not in _OVER:
                 self.on_outcome = tell

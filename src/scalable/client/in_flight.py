@@ -42,9 +42,7 @@ logger = logging.getLogger("scalable.client")
 
 
 class BundlesInFlight:
-    """Sent bundles of one executor, and handlers of messages about them.
-    All methods run in the client's event loop.
-    """
+    """Sent bundles of one executor, and their message handlers. Used in the event loop only."""
 
     def __init__(
         self,
@@ -92,7 +90,6 @@ class BundlesInFlight:
         return max(1, self._line.slots_of(self._options.tag) // self._options.slots_per_call)
 
     def add(self, bundle: SentBundle) -> None:
-        """Add a bundle that is about to be sent."""
         self._bundles[bundle.key] = self._unbegun[bundle.key] = bundle
         bundle.pending.sent(bundle.numbers, bundle.key)
 
@@ -123,7 +120,6 @@ class BundlesInFlight:
     # Messages of workers ------------------------------------------------------------------------
 
     def begun(self, key: str) -> None:
-        """Handle the message that a bundle has started."""
         if key in self._bundles:
             logger.debug("bundle %s has begun", key)
             self._bundles[key].begun = True
@@ -218,7 +214,7 @@ class BundlesInFlight:
             self._end(bundle)
 
     def _release_unended(self, key: str) -> None:
-        """Release the bundle of a task that does not stop, so that Dask does not run it again."""
+        """Release the bundle of a task that does not stop. Otherwise Dask would run it again."""
         bundle = self._ending.get(key) or self._bundles.get(key)
         if bundle is not None and not bundle.over:
             self._release(key)
@@ -592,7 +588,7 @@ USUAL_WAITING, USUAL_S, UNKNOWN_WAITING = 1024, 10.0, 64
 
 
 class BundleSizing:
-    """Measured duration and size of tasks, which determine the number of tasks in a bundle."""
+    """Measured duration and size of tasks, used to choose the number of tasks in a bundle."""
 
     def __init__(self) -> None:
         #: Mean duration of the latest tasks in seconds, or None before the first one has finished.

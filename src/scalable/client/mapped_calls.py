@@ -255,9 +255,7 @@ class StreamedCalls(MappedCalls):
         most: Callable[[], tuple[float, float]],
         wake: Callable[[], None],
     ) -> None:
-        """Read an iterator as far ahead as ``most`` (waiting tasks, outcomes) allows.
-        An error of the iterator is kept in ``read_error``.
-        """
+        """Read an iterator as far ahead as ``most`` allows. An error is kept in ``read_error``."""
         error: BaseException | None = None
         try:
             while self._add(rows, self._room(most), wake):
@@ -351,9 +349,7 @@ _Result = TypeVar("_Result")
 
 
 class MultiprocessingVerbs(ABC):
-    """Methods with the names and arguments of ``multiprocessing.Pool``.
-    ``chunksize`` has no effect.
-    """
+    """Methods with the names and arguments of ``multiprocessing.Pool``, without ``chunksize``."""
 
     @abstractmethod
     def submit(
@@ -371,7 +367,7 @@ class MultiprocessingVerbs(ABC):
     def _stream(
         self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]], *, ordered: bool
     ) -> StreamedCalls:
-        """Run a function on tuples of arguments, which are read as slots need them."""
+        """Run a function on tuples of arguments, reading them as slots become free."""
 
     @abstractmethod
     def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[Outcome]:

@@ -340,9 +340,7 @@ class OwnFiles:
             return self._result, self._snapshot
 
     def read_again(self, except_for: Iterable[str] = ()) -> list[str]:
-        """Drop the snapshot, and return the names of files that have changed since it was taken.
-        ``except_for`` contains paths of files that are not checked.
-        """
+        """Drop the snapshot, and return the names of changed files, except ``except_for``."""
         with self._lock:
             changed = self._edited(except_for)
             self._table = self._result = None
@@ -567,7 +565,6 @@ class Selection:
 
     @property
     def size(self) -> int:
-        """Size of all files together in bytes."""
         return sum(status.st_size for status in self.files.values())
 
 
@@ -691,7 +688,7 @@ class _DirectoryWalk:
 
 
 class _Rules:
-    """Patterns of one ignore file, which apply below its directory."""
+    """Patterns of one ignore file. They apply below the file's directory."""
 
     def __init__(self, directory: Path, lines: Iterable[str]) -> None:
         # Not git itself: the same files are selected on a machine without git, in a directory that
@@ -731,7 +728,7 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
 
 @cache
 def can_select() -> bool:
-    """Return whether pathspec is installed, which is needed to select the files of a project."""
+    """Return whether pathspec is installed. It is needed to select a project's files."""
     try:
         import pathspec  # noqa: F401
     except ModuleNotFoundError:

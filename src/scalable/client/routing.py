@@ -77,9 +77,7 @@ class Routing:
         return self._route(tag, n, task, kwargs)
 
     def asked(self, tag: Any, n: Any, task: Any) -> tuple[Any, Any, Any]:
-        """Return tag, slots and task from the keywords, ``dask.annotate`` or the defaults.
-        A task implies its tag. Raises the errors of :meth:`route`.
-        """
+        """Return tag, slots and task from the keywords, ``dask.annotate`` or the defaults."""
         noted = get_annotations()
         if tag is None and task is None:
             tag, task = noted.get("tag"), noted.get("task")

@@ -128,9 +128,7 @@ class Sweep:
 
 
 def rows_of(parameters: Any) -> tuple[list[dict[str, Any]], type[Any] | None]:
-    """Return the rows of a DataFrame or iterable of mappings, and the class of the DataFrame.
-    Raises TypeError for anything else.
-    """
+    """Return the rows of a DataFrame or iterable of mappings, and any DataFrame class."""
     if hasattr(parameters, "to_dict") and hasattr(parameters, "columns"):
         rows, frame = parameters.to_dict("records"), type(parameters)
     else:

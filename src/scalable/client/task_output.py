@@ -46,12 +46,10 @@ class OutputDisplay:
             self._changed.notify_all()
 
     def show_event(self, event: tuple[float, Any]) -> None:
-        """Show the lines of an event of :data:`TOPIC`."""
         for label, descriptor, line in event[1]:
             self.show(descriptor, f"[{label}] {line}\n")
 
     def show_printed(self, event: tuple[float, Any]) -> None:
-        """Show an event of ``distributed.print``."""
         message = event[1]
         if not isinstance(message, dict):
             self.show(STDOUT, f"{message}\n")

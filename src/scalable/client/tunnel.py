@@ -74,8 +74,8 @@ class _Line:
 
 class Tunnel:
     """Server on loopback whose connections lead to the relay of a scheduler.
-    ``hang_up`` frees what ``dial`` uses. Streams without a carrier are given up after ``kept_s``
-    seconds. ``window`` is in bytes.
+    ``hang_up`` frees the resources of ``dial``. Streams without a carrier are given up after
+    ``kept_s`` seconds. ``window`` is in bytes.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class BackgroundTunnel:
         return await self._tunnel.open()
 
     def close(self) -> None:
-        """Close the tunnel, after passing on what its connections have sent."""
+        """Close the tunnel after forwarding the pending data of its connections."""
         tunnel, self._tunnel = self._tunnel, None
         if tunnel is not None:
             with suppress(TimeoutError):
@@ -365,7 +365,7 @@ def in_background(part: Coroutine[Any, Any, _Result], timeout_s: float) -> _Resu
 
 
 def _forget_background() -> None:
-    """Reset the state in a forked process, which has no such thread."""
+    """Reset the state in a forked process, which does not have the thread."""
     _Background.lock, _Background.loop = threading.Lock(), None
 
 

@@ -228,7 +228,6 @@ class AttachedDeployment:
         return found
 
     def set_budget(self, amount: float) -> None:
-        """Set the budget of the cluster."""
         self.cluster.set_budget(amount)
 
     def close(self) -> None:

@@ -118,9 +118,7 @@ def ask_at(
     timeout_s: float,
     connect_s: float | None = None,
 ) -> _Answer:
-    """Send a request to the scheduler at an address. Raises OSError or ValueError.
-    ``connect_s`` limits the time to connect, by default to 0.8 of ``timeout_s``.
-    """
+    """Send a request to an address within ``timeout_s``, or raise OSError or ValueError."""
     from distributed.core import rpc
 
     from scalable.protocol.credentials import security_of

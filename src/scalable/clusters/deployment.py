@@ -58,9 +58,7 @@ class Deployment:
         self._services: SchedulerServices
 
     def start(self, plan: Plan) -> None:
-        """Build the cluster and set its pools to the plan's counts.
-        Raises ClusterError if a pool could not start any worker.
-        """
+        """Build the cluster and scale it to the plan. ClusterError if a pool stays empty."""
         spec = self._spec
         if self._run is not None:
             spec = dataclasses.replace(spec, log_dir=str(self._run.path / "logs"))

@@ -114,9 +114,7 @@ def _recorded() -> tuple[list[ClusterStatus], list[str]]:
 
 
 def status(name: str) -> ClusterStatus:
-    """Return the current status of one cluster, from its scheduler if possible, else from disk.
-    Raise ClusterError if no cluster or several clusters match.
-    """
+    """Return a cluster's status, from its scheduler or else from disk, or raise ClusterError."""
     directory = find(name)
     on_disk = status_of(directory, time.time())
     if on_disk.embedded or on_disk.state not in ANSWERING:
@@ -130,9 +128,7 @@ def status(name: str) -> ClusterStatus:
 
 
 def only_cluster() -> str:
-    """Return the name of the only running cluster.
-    Raise UnknownClusterError if there is none, and ClusterError with a list if there are several.
-    """
+    """Return the name of the only running cluster, or raise a ClusterError with all names."""
     living = [status for status in list_clusters() if status.state in ANSWERING]
     names = [status.name for status in living if ":" not in status.id and not status.orphan]
     if len(names) == 1:
@@ -178,9 +174,7 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
 
 
 class _Asked:
-    """Plugins that are imported one after the other, and queried in parallel.
-    Parallel imports of one package find each other's half-initialized modules.
-    """
+    """Plugins, queried in parallel. Imports are sequential, because parallel ones can fail."""
 
     def __init__(self, loads: Mapping[str, Callable[[], _Question]]) -> None:
         self._loads = loads

@@ -1,5 +1,4 @@
 """Deletion of clusters and of remains. It can be repeated after an interruption.
-
 Until the last step the cluster is listed as ``deleting``.
 """
 

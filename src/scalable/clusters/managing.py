@@ -151,9 +151,7 @@ class ManagerProcess:
         self._leaving = 0
 
     async def run(self) -> int:
-        """Run until the manager leaves, and return the exit code.
-        Raise ClusterError if it is refused, or after 20 s without an answer.
-        """
+        """Run until the manager leaves, and return the exit code. May raise ClusterError."""
         config = self.config
         arguments = self._security.get_connection_args("client")
         async with rpc(

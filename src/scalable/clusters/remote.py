@@ -1,5 +1,4 @@
 """Clusters on remote sites, which share no files with this machine.
-
 The site's objects are authoritative. The directory here is a copy of the record and the
 credentials, which any process with access to the site can recreate. The status comes from the
 scheduler.
@@ -81,9 +80,7 @@ class RemoteCluster(ClusterDirectory):
         return self._programs
 
     def scheduler(self) -> dict[str, Any] | None:
-        """Return the scheduler's address, opening a tunnel first if necessary.
-        None while the scheduler's program is not running or the site does not answer.
-        """
+        """Return the scheduler's address through a tunnel, or None if it does not run or answer."""
         try:
             scheduler = self.programs().get(names.SCHEDULER)
             if scheduler is None or scheduler.state != "running":
@@ -368,7 +365,7 @@ class Tunnels:
         self._lock = threading.Lock()
 
     def port(self, cluster_id: str, place: RemotePlace) -> int:
-        """Return the loopback port of a cluster's tunnel, which is opened on first use."""
+        """Return the loopback port of a cluster's tunnel, opening the tunnel on first use."""
         from scalable.client.tunnel import in_background
 
         with self._lock:

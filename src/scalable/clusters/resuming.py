@@ -56,9 +56,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
 
 
 def find_exactly(name: str) -> ClusterDirectory | None:
-    """Return the cluster with exactly this name, or None.
-    Raise ClusterError if an unreadable record contains the name.
-    """
+    """Return the cluster with exactly this name, or None. May raise ClusterError."""
     directories, _ = all_directories()
     for directory in directories:
         with suppress(FileNotFoundError):

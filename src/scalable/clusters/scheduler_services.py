@@ -1,5 +1,4 @@
 """Services next to a scheduler: run recorder, status on disk, scaling with load.
-
 Detached and embedded clusters have the same ones.
 """
 

@@ -1,5 +1,4 @@
 """Start and state of a detached cluster's scheduler and managers. Without Dask.
-
 A program is a process that outlives this one, or a job of the provider. ``services.json`` lists the
 started programs.
 """
@@ -286,9 +285,7 @@ class _Ends:
 
 
 def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None:
-    """Wait until managers have attached to the scheduler.
-    Raise ClusterError if a manager exits or does not attach in time.
-    """
+    """Wait until managers have attached. ClusterError if one exits or does not attach in time."""
     deadline = time.monotonic() + MANAGER_TIMEOUT_S
     ends = _Ends(directory, managers=True)
     while True:

@@ -40,9 +40,7 @@ def encoded(spec: DeploymentSpec) -> str | None:
 
 
 def secrets_of(spec: DeploymentSpec) -> str:
-    """Return a spec's secret values by tag and variable, as JSON.
-    Raise ClusterError if a variable or file is missing.
-    """
+    """Return a spec's secret values by tag and variable, as JSON. May raise ClusterError."""
     directory = None if spec.workflow_dir is None else Path(spec.workflow_dir)
     return json.dumps(
         {tag: read_secrets(part.secrets, directory) for tag, part in spec.components.items()}
@@ -50,9 +48,7 @@ def secrets_of(spec: DeploymentSpec) -> str:
 
 
 def stored_spec(directory: ClusterDirectory, manager: str | None = None) -> DeploymentSpec:
-    """Return the spec of a cluster's scheduler (``manager`` None) or of one of its managers.
-    Raise ClusterError if the file is damaged or from another release.
-    """
+    """Return the spec of a cluster's scheduler (None) or manager, or raise ClusterError."""
     text = directory.spec_text(manager)
     if text is None:
         return _from_manifest(directory, manager)
@@ -135,9 +131,7 @@ def program_price(spec: DeploymentSpec, *, detached: bool) -> HourlyPrice | None
 def within_bounds(
     spec: DeploymentSpec, wanted: Mapping[str, int], counts: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the requested worker counts, limited to the manifest's bounds.
-    A pool outside its bounds may keep its count, but not move further away.
-    """
+    """Limit requested counts to the manifest's bounds. Pools outside them may stay there."""
     held: dict[str, int] = {}
     for tag, count in counts.items():
         own = spec.components[tag].workers or WorkerRange()

@@ -1,5 +1,5 @@
 """Command lines that run a program inside apptainer, docker or podman.
-``request``, ``render`` and ``contract`` do no I/O, the others read this machine.
+``request``, ``render`` and ``contract`` do no I/O. The others read this machine.
 """
 
 from typing import TYPE_CHECKING

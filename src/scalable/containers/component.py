@@ -1,4 +1,4 @@
-"""The container of a component: the choice of its runtime, its trial start, its versions."""
+"""Container of a component: choice of its runtime, trial start, versions."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def choose_runtime(
     which: Callable[[str], str | None] = shutil.which,
 ) -> Runtime | None:
     """Return the runtime of one component, or None to run without a container.
-    The component's setting overrides the target's, except ``none``: a cluster's manifest then runs
-    on a laptop without containers. None or ``host`` leaves the choice to the target. Raises
+    The component's setting overrides the target's, except ``none``, with which a cluster's manifest
+    runs on a laptop without containers. None or ``host`` leaves the choice to the target. Raises
     ProviderError if the runtime is unknown or not installed.
     """
     wanted = asked if component_runtime in (None, HOST) else component_runtime
@@ -91,7 +91,7 @@ class PackageVersions:
 
 
 def read_versions() -> PackageVersions:
-    """Return the versions of this Python, without importing a package."""
+    """Return the versions of this Python and its packages, without importing them."""
     return PackageVersions(platform.python_version(), {name: _installed(name) for name in PACKAGES})
 
 
@@ -158,7 +158,7 @@ def image_fault(image: str, said: str) -> str | None:
 
 
 def lacking(image: str, packages: Mapping[str, str | None]) -> str | None:
-    """Return a sentence about needed packages that are not installed (version None), or None."""
+    """Return a sentence about required packages that are not installed, or None."""
     missing = [name for name in NEEDED if packages.get(name, "") is None]
     if not missing:
         return None
@@ -176,9 +176,7 @@ def request_for(
     which: Callable[[str], str | None] = shutil.which,
     exist: bool = True,
 ) -> ContainerRequest | None:
-    """Return the container of a component's workers, or None to run without one.
-    Raise ProviderError for a missing runtime or mount.
-    """
+    """Return a component's container or None. ProviderError for a missing runtime or mount."""
     if component.image is None:
         return None
     runtime = choose_runtime(asked, component.runtime, which)
@@ -203,7 +201,7 @@ def request_for(
 
 
 def prove(request: ContainerRequest) -> None:
-    """Start a container once, so that an error is reported before workers are started.
+    """Start a container once, to report errors before workers are started.
     Raise ProviderError if the image is missing, its Python does not start, or its package versions
     differ from those of this process.
     """
@@ -256,7 +254,7 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command. Raise ProviderError if it cannot start, or exceeds ``timeout_s`` seconds."""
+    """Run a command. ProviderError if it cannot start, or takes over ``timeout_s`` seconds."""
     try:
         return subprocess.run(
             command,
@@ -276,10 +274,7 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.Complete
 
 
 def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
-    """Fetch an image to this machine, so that workers need not fetch it.
-    Raise ProviderError, with the runtime's message, if a file is missing or a reference cannot be
-    fetched.
-    """
+    """Fetch an image to this machine for all workers, or raise ProviderError."""
     runtime, reference = request.runtime, request.reference
     check_image_file(request)
     if runtime == "apptainer":
@@ -312,7 +307,7 @@ def check_image_file(request: ContainerRequest) -> None:
 
 
 def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
-    """Return a sentence for each error in the mounts. ``exist``: host paths have to exist here."""
+    """Return a sentence for each error in the mounts. ``exist`` requires host paths to exist."""
     faults = []
     for outside, inside in mounts.items():
         if not outside.startswith("/"):
@@ -326,9 +321,7 @@ def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
 
 
 def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> PackageVersions:
-    """Start the container once and return the versions of its Python and packages.
-    Raise ProviderError if it does not start.
-    """
+    """Start the container once and return its versions. ProviderError if it does not start."""
     answer = run(render_command(request, [request.python, "-c", _REPORT, *PACKAGES]), PROBE_S)
     try:
         said = json.loads(answer.stdout.splitlines()[-1])

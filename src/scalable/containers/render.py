@@ -34,7 +34,7 @@ LINKS = 16
 
 @dataclass(frozen=True)
 class HostPython:
-    """The interpreter of this machine, with the paths to mount read-only, each at its own path."""
+    """Interpreter of this machine, with the paths to mount read-only at the same place."""
 
     executable: str
     paths: tuple[str, ...]
@@ -42,7 +42,7 @@ class HostPython:
 
 @dataclass(frozen=True)
 class PythonLayout:
-    """The paths of a Python and its packages. All are absolute and exist."""
+    """Paths of a Python and its packages. All are absolute and exist."""
 
     #: Interpreter, and the targets of its symbolic links in order.
     executables: tuple[str, ...]
@@ -79,7 +79,7 @@ def host_python_of(layout: PythonLayout) -> HostPython:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths that are not below another of these paths."""
+    """Return the paths that are not inside another one."""
     kept: list[str] = []
     for path in sorted(set(paths), key=lambda path: PurePath(path).parts):
         if not kept or not PurePath(path).is_relative_to(kept[-1]):
@@ -135,7 +135,7 @@ def _is(path: str) -> bool:
 
 
 def _links(executable: str) -> list[str]:
-    """Return a program and the targets of its links in order. The container needs all of them."""
+    """Return a program and the targets of its links in order, all needed in the container."""
     chain = [executable]
     while Path(chain[-1]).is_symlink() and len(chain) < LINKS:
         target = Path(chain[-1]).parent / Path(chain[-1]).readlink()
@@ -176,8 +176,8 @@ def render_batch(
     inherit: Sequence[str] = (),
     grace_s: int = STOP_S,
 ) -> str:
-    """Return the last part of a batch script: it runs a command in a container, and exits.
-    A docker or podman container is not a child of the job and would outlive it: the script waits
+    """Return the end of a batch script. It runs a command in a container and exits.
+    A docker or podman container is not a child of the job and would outlive it, so the script waits
     for it, and removes it on SIGTERM after ``grace_s`` seconds.
     """
     names = list(dict.fromkeys([*inherit, *([GPU_VARIABLE] if request.gpus else [])]))
@@ -197,7 +197,7 @@ def render_batch(
 
 
 def _on_node(words: Sequence[str], request: ContainerRequest) -> str:
-    """Return the words of a command for a shell, with variables of the node in values."""
+    """Quote a command for a shell, with variables of the node in its values."""
     values = {"=".join(item) for item in request.env.items()}
     values |= {f"APPTAINERENV_{value}" for value in values}
     return " ".join(node_quoted(w) if w in values else shlex.quote(w) for w in words)
@@ -251,7 +251,7 @@ def _apptainer(request: ContainerRequest, command: Sequence[str]) -> list[str]:
 
 
 def _run_options(request: ContainerRequest, command: Sequence[str]) -> list[str]:
-    """Return the arguments of ``docker run`` and ``podman run``: options, image and command."""
+    """Return the arguments of ``docker run`` or ``podman run``: options, image and command."""
     program, *arguments = [*request.entry, *command]
     all_gpus = (
         ("--gpus", "all") if request.runtime == "docker" else ("--device", "nvidia.com/gpu=all")
@@ -276,7 +276,7 @@ def _run_options(request: ContainerRequest, command: Sequence[str]) -> list[str]
 
 
 def _mount_options(request: ContainerRequest) -> list[str]:
-    """Return the mount options, outer directories first: a later mount hides what is inside."""
+    """Return the mount options, outer directories first, since later mounts hide inner ones."""
     mounts = [(inside, outside, False) for outside, inside in request.mounts.items()]
     if request.host_python is not None:
         mounts += [
@@ -294,7 +294,7 @@ def _provides(outside: str, inside: str, path: str) -> bool:
 
 
 def _mount(inside: str, outside: str, read_only: bool) -> str:
-    """Return one bind mount as a line of CSV, which all runtimes read with commas and quotes."""
+    """Return a bind mount as a CSV line. All runtimes accept commas and quotes in it."""
     line = io.StringIO()
     fields = ["type=bind", f"source={outside}", f"target={inside}", *(["ro"] if read_only else [])]
     csv.writer(line, lineterminator="\n").writerow(fields)
@@ -315,8 +315,8 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 @dataclass(frozen=True)
 class ContainerRequest:
     """One container: its runtime, image and view of the host.
-    Raises ProviderError if the image, a variable or a mount cannot be rendered: see
-    :mod:`scalable.model.names`.
+    Raises ProviderError for an image, variable or mount that cannot be rendered (see
+    :mod:`scalable.model.names`).
     """
 
     runtime: Runtime
@@ -365,7 +365,7 @@ class ContainerRequest:
 
     @property
     def reference(self) -> str:
-        """Image in the notation of the runtime. Every runtime accepts both notations."""
+        """Image in the runtime's notation. Every runtime accepts both notations."""
         if self.runtime != "apptainer":
             return self.image.removeprefix("docker://")
         if self.image_file or _SCHEME.match(self.image):
@@ -374,9 +374,7 @@ class ContainerRequest:
 
 
 def container_name(unit: str) -> str:
-    """Return the name of the container of a unit (a worker, or a group of workers).
-    ``unit`` is unique among all clusters of this machine.
-    """
+    """Return the container name of a unit. ``unit`` is unique among this machine's clusters."""
     cleaned = re.sub(r"[^a-zA-Z0-9_.-]", "-", unit)
     mark = "" if cleaned == unit else f"-{zlib.crc32(unit.encode()):08x}"
     return f"scalable-{cleaned}{mark}"

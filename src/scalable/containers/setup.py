@@ -1,4 +1,4 @@
-"""Shell lines before a worker, and values with variables of its node."""
+"""Shell lines that run before a worker, and values with variables of its node."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ exec "$@"
 
 
 def setup_entry(lines: Sequence[str], shell: str) -> tuple[str, ...]:
-    """Return the words before a command that runs shell lines first, or none without lines.
-    The first line that fails is named on standard error, and its exit code is the command's.
+    """Return the words before a command that run shell lines first, or none without lines.
+    The first failing line is named on standard error, and its exit code is the command's.
     """
     if not lines:
         return ()
@@ -47,12 +47,12 @@ _VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
 
 
 def node_value(value: str, environ: Mapping[str, str]) -> str:
-    """Replace ``$NAME`` in the value of a variable by a variable of the node, if it exists."""
+    """Replace ``$NAME`` in a value by the node's variable of that name, if it exists."""
     return _VARIABLE.sub(lambda found: environ.get(found[1], found[0]), value)
 
 
 def node_quoted(word: str) -> str:
-    """Quote a word for a shell on the node, which replaces as :func:`node_value` does."""
+    """Quote a word for a shell on the node, with the replacements of :func:`node_value`."""
     parts, at = [], 0
     for found in _VARIABLE.finditer(word):
         parts += [word[at : found.start()], f'"${{{found[1]}-\\{found[0]}}}"']

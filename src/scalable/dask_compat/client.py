@@ -84,7 +84,7 @@ def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
     accepts("distributed.utils:set_thread_state", 0, "key"),
 )
 def submitted_by(key: Any) -> AbstractContextManager[None]:
-    """Attribute tasks submitted in the block to another task, which makes them start earlier."""
+    """Attribute tasks submitted in the block to a parent task, so that they start earlier."""
     block: AbstractContextManager[None] = nullcontext()
     return block if key is None else set_thread_state(key=key)
 
@@ -109,10 +109,9 @@ def state_of(future: Future[Any]) -> FutureState:
 )
 @contextmanager
 def copies_kept(func: Callable[..., Any], args: tuple[Any, ...]) -> Iterator[None]:
-    """Make a future keep a copy of an error that a wait raises, without the frames of this process.
-
-    The frames refer to the future, and to all that the callers have. The client, which has the
-    state of the future until its end, would keep them.
+    """Make a future whose error is raised keep a copy of the error without frames of this process.
+    The frames refer to the future and to the callers' values, so the client would keep all of them
+    as long as the future.
     """
     try:
         yield
@@ -538,9 +537,7 @@ _REPLAY = "distributed.recreate_tasks:ReplayTaskClient"
     has("dask._task_spec:Task", "func", "copy"),
 )
 def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
-    """Return the node that caused a future's failure, and the node's inputs.
-    Raises ValueError if nothing has failed.
-    """
+    """Return the node that caused a future's failure, and its inputs. May raise ValueError."""
     replay = client.extensions["replay-tasks"]
     key = client.sync(replay._get_errored_future, future)  # noqa: SLF001
     return client.sync(replay._get_components_from_future, key)  # type: ignore[no-any-return]  # noqa: SLF001
@@ -566,7 +563,7 @@ def _pickle_loads(header: dict[str, Any], frames: list[Any]) -> Any:
 
 
 def not_loaded(what: str, ended: BaseException) -> RuntimeError:
-    """Return the error that replaces one that would stop the event loop."""
+    """Return the error to raise instead of one that would stop the event loop."""
     return RuntimeError(f"{what} cannot be loaded here: unpickling it ended with {ended!r}")
 
 

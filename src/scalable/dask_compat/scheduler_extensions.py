@@ -291,7 +291,7 @@ def _drop_empty(lists: dict[Any, list[Span]]) -> None:
     optional=True,
 )
 def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
-    """Remove a departed worker from the work-stealing counts, where Dask keeps it."""
+    """Remove a departed worker from Dask's work-stealing counts."""
     stealing = scheduler.extensions.get("stealing")
     if stealing is not None:
         stealing.in_flight_occupancy.pop(worker, None)
@@ -417,7 +417,7 @@ def shuffle_mender() -> Callable[..., None]:
     mentions(f"{_PLUGIN}.remove_worker", "participating_workers", "_restart_shuffle"),
 )
 class ShufflesOf:
-    """Shuffles in which a worker participates, which would restart if it left now."""
+    """Shuffles in which a worker participates. They would restart if it left now."""
 
     def __init__(self, scheduler: Scheduler, address: str) -> None:
         self._plugin: Any = scheduler.extensions.get("shuffle")

@@ -173,9 +173,7 @@ _MOST_ENTRIES = 20
     accepts("dask._task_spec:_execute_subgraph", 3),
 )
 def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return the arguments of a node's function, or None, without computing anything.
-    ``values`` has the results of the node's dependencies by key.
-    """
+    """Return a node's arguments with the results in ``values``, or None. Computes nothing."""
     if type(node) is not Task:
         return None
     is_fused = getattr(node.func, "__name__", "") == "_execute_subgraph"
@@ -336,9 +334,7 @@ class RetryingScheduler(Scheduler):
              ("no-worker", "released"), ("released", "waiting")),
 )  # fmt: skip
 def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
-    """Release a task from its worker or queue, and place it again.
-    ``failed`` marks a failed attempt. A task in another state is unchanged.
-    """
+    """Release the task, possibly after a failed attempt, and place it again."""
     if task.state in ("processing", "queued", "no-worker"):
         stimulus = f"{'task-erred' if failed else 'scalable-taken-back'}-{time.time()}"
         scheduler.transitions({task.key: "waiting"}, stimulus)
@@ -394,7 +390,7 @@ def is_given_back(task: TaskState) -> bool:
     mentions("distributed.scheduler:SchedulerState._client_releases_keys", "wants_what"),
 )
 def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
-    """Release a task in place of its client, which makes the client's later request harmless."""
+    """Release a task in place of its client. The client's own later request is then harmless."""
     scheduler.client_releases_keys(keys=[task.key], client=client)
 
 
@@ -409,7 +405,7 @@ def queued_tasks(scheduler: Scheduler) -> Iterable[TaskState]:
 
 @seams.relies_on(mentions(_STATE, "unrunnable"))
 def since_no_worker(scheduler: Scheduler, task: TaskState) -> float | None:
-    """Return the monotonic time since when a task has had no possible worker, or None."""
+    """Return the monotonic time since when the task has had no possible worker, or None."""
     since = scheduler.unrunnable.get(task)
     return None if since is None else float(since)
 

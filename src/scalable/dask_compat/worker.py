@@ -231,7 +231,7 @@ def failure_for_clients(
 
 @seams.relies_on(mentions(f"{_WORKER}.close", "extensions", "close"))
 def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
-    """Run an object's coroutine ``close`` when a worker closes, before its task threads stop."""
+    """Run the object's coroutine ``close`` when the worker closes, before its task threads stop."""
     worker.extensions[name] = extension
 
 
@@ -396,7 +396,7 @@ def drop_idle_connections(worker: Worker, address: str) -> None:
     mentions("distributed.scheduler:Scheduler.stimulus_task_erred", "processing", "run_id"),
 )
 def fail_waiting_call(worker: Worker, call: TaskState, error: Exception) -> None:
-    """Report a waiting task as failed to the scheduler, which makes the worker release it."""
+    """Report a waiting task as failed to the scheduler, so that the worker releases it."""
     stimulus = f"unreadable-argument-{time.time()}"
     failure = GatherDepFailureEvent.from_exception(
         error, worker=worker.address, total_nbytes=0, stimulus_id=stimulus

@@ -193,9 +193,7 @@ class EntryLauncher:
         return dict(self._objects)
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Create the objects, and start them without waiting.
-        Raise ProviderError if an object cannot be created from its entry.
-        """
+        """Create objects and start them without waiting. ProviderError for an invalid entry."""
         for name, entry in entries.items():
             if name in self._starts:
                 continue

@@ -201,7 +201,7 @@ class Wanted:
         self._put(name, pool)
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
-        """Make a draining unit, which may have results, desired again. Return False without one."""
+        """Make a draining unit, possibly with results, desired again. Return False without one."""
         for name, unit in units.items():
             takes = unit.pool == pool.tag and unit.phase is Phase.DRAINING and not unit.superseded
             if takes and name not in self.spec:

@@ -1,5 +1,4 @@
 """Interface between the reconciler and a backend that starts workers.
-
 A backend is, for example, the local machine, a Slurm system or a cloud.
 """
 

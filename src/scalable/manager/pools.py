@@ -91,8 +91,8 @@ class Pool:
         return now - self.refused_since
 
     def limited(self, now: float, count: int, refusal: str) -> bool:
-        """Record that the backend lacked capacity, and request half as many units next time.
-        Return True for the first such refusal since the last success.
+        """Record a lack of capacity, halve the next request, and return whether it is the first
+        lack.
         """
         self.refused_since = None
         self.room = max(1, count // 2)

@@ -213,7 +213,7 @@ class Reconciler:
                         self._replace_leaving(unit)
 
     def _replace_leaving(self, unit: Unit) -> None:
-        """Request a replacement for a leaving unit, which later passes will stop."""
+        """Request a replacement for a leaving unit. Later passes stop the leaving one."""
         logger.debug("unit %s leaves, and cannot work again", unit.name)
         unit.starts, unit.superseded = (), True  # it did not fail
         self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
@@ -420,7 +420,7 @@ class Reconciler:
 
 
 class Charges:
-    """Units of a manager that are charged, from their first sign of running until they stop."""
+    """Units for which a manager is charged, from their first sign of running until they stop."""
 
     def __init__(self) -> None:
         self.observed: Mapping[UnitName, Observation] = {}

@@ -1,5 +1,4 @@
 """Units (processes, jobs or pods) that a manager has requested, and their state. No I/O.
-
 A unit provides one worker or a group of workers.
 """
 

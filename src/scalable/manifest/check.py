@@ -54,7 +54,7 @@ _NOT_KNOWN = MappingNode()
 
 @dataclass(frozen=True)
 class CheckedTarget:
-    """A target without errors."""
+    """A valid target."""
 
     provider: str
     #: Options that every target may have.
@@ -71,7 +71,7 @@ class CheckedTarget:
 
 @dataclass(frozen=True)
 class Checked:
-    """The parts of a document that have no errors."""
+    """Valid parts of a document."""
 
     project: Project | None
     targets: Mapping[str, CheckedTarget]
@@ -83,7 +83,8 @@ class Checked:
 @dataclass
 class Checker:
     """Checker of one document and its overlays.
-    Views (the document with one overlay or none) share unchanged records, which are checked once.
+    Views (the document with one overlay or none) share unchanged records. Each record is checked
+    once.
     """
 
     models: OptionModels
@@ -92,7 +93,7 @@ class Checker:
     _done: dict[tuple[Path, int], tuple[Node, Any]] = field(default_factory=dict)
 
     def document(self, root: MappingNode) -> Checked:
-        """Check one view, and return its parts without errors."""
+        """Check one view, and return its valid parts."""
         for key, entry in root.entries.items():
             if key not in SECTIONS:
                 message = f"unknown key {key!r} at the top of the manifest"
@@ -357,7 +358,7 @@ def _inside(
 
 
 def _usable(overlay: MappingNode, targets: tuple[str, ...]) -> MappingNode:
-    """Return an overlay without the parts that cannot be merged, which were reported."""
+    """Return an overlay without parts that cannot be merged. Their errors were reported."""
     kept = {k: e for k, e in overlay.entries.items() if k in OVERLAY_SECTIONS}
     changed = kept.get("targets")
     if changed and isinstance(changed.node, MappingNode):
@@ -377,9 +378,7 @@ def overlaid(root: MappingNode, overlay: MappingNode | None) -> MappingNode:
 
 
 def backward_edges(waits: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
-    """Return one cycle for each edge that closes one, from the edge's end to its start.
-    Takes linear time, and ignores names in ``waits`` that are not keys.
-    """
+    """Return a cycle for each edge that closes one, from the edge's end to its start."""
     cycles: list[tuple[str, ...]] = []
     finished: set[str] = set()
     for start in waits:

@@ -1,4 +1,4 @@
-"""Collection of the errors in a document, each with its position and a hint."""
+"""Errors in a document, each with its position and a hint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SUGGESTIONS = 12
 
 @dataclass(frozen=True)
 class SourceLines:
-    """The lines that positions refer to."""
+    """Lines of a file, for showing positions."""
 
     #: Name of the file as the user wrote it, or None if the manifest is not a file.
     file: str | None = None
@@ -45,7 +45,7 @@ class SourceLines:
         return cls(file, tuple(_LINE_BREAK.split(text)))
 
     def excerpt(self, place: Position) -> str | None:
-        """Return the line of a position with a caret beneath it."""
+        """Return the line at a position, with a caret beneath it."""
         if not 1 <= place.line <= len(self.lines):
             return None
         line = self.lines[place.line - 1].replace("\t", " ")
@@ -69,7 +69,7 @@ class SourceLines:
 
 @dataclass
 class Faults:
-    """The errors found so far, each kept once."""
+    """Errors found so far, without duplicates."""
 
     source: SourceLines
     _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
@@ -87,13 +87,11 @@ class Faults:
         *,
         secret: bool = False,
     ) -> None:
-        """Add an error, without an excerpt if it is ``secret``."""
         found = self.source.locate(Diagnostic(code, path, message, hint), place)
         found = replace(found, excerpt=None) if secret else found
         self._found.setdefault((code, path, place, message), found)
 
     def sorted(self) -> list[Diagnostic]:
-        """Return the errors in the order of the file."""
         return in_order(self._found.values())
 
 
@@ -103,7 +101,7 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def failure(source: SourceLines, diagnostics: Iterable[Diagnostic]) -> ManifestError:
-    """Return the exception that contains the findings."""
+    """Return the exception for these findings."""
     found = in_order(diagnostics)
     count = sum(d.severity == "error" for d in found)
     name = source.file or "the manifest"
@@ -125,7 +123,7 @@ _ELSEWHERE = {
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: our name for it, the closest name, or all names."""
+    """Return a hint for an unknown name: scalable's name for it, the closest one, or all names."""
     names = list(dict.fromkeys(known))
     if (ours := _ELSEWHERE.get(word.lower())) in names:
         return f"did you mean {ours!r}?"

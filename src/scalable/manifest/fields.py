@@ -71,7 +71,7 @@ MOST = 1e18
 
 @dataclass(frozen=True)
 class Written:
-    """Mark of a type that reads unquoted scalars as the string in the file."""
+    """Mark of a type that reads unquoted scalars as written in the file."""
 
     #: Value types that become strings; with ``NoneType`` an empty value becomes "".
     kinds: tuple[type, ...] = (int, float)
@@ -88,7 +88,7 @@ def _one_line(text: str) -> str:
 
 
 def allowed(rule: Rule) -> Callable[[str], str]:
-    """Return a validator for strings that a rule allows, whose errors contain the rule's hint."""
+    """Return a validator for strings that a rule allows. Its errors contain the rule's hint."""
 
     def check(text: str) -> str:
         fault = rule.fault(text)
@@ -106,7 +106,7 @@ def _image(text: str) -> str:
 
 
 def _storage(key: str) -> Callable[[str], str]:
-    """Return a validator for storage URLs, whose errors name a key of the manifest."""
+    """Return a validator for storage URLs. Its errors name a key of the manifest."""
 
     def check(text: str) -> str:
         fault = url_fault(text)
@@ -150,7 +150,7 @@ def _checked_factor(text: str) -> str:
 
 
 def _error_name(text: str) -> str:
-    """Return the name of an exception class, with aliases of builtin ones replaced."""
+    """Return the name of an exception class, without aliases of built-in classes."""
     if text == OUT_OF_MEMORY:
         return text
     if "." in text:
@@ -352,11 +352,11 @@ class ProviderOptions(Record):
     Attributes
     ----------
     advice
-        Key that users look for and that is not an option -> the place where it is written instead.
+        Correct location, by key, of keys that users look for but that are not options.
     """
 
     advice: ClassVar[Mapping[str, str]] = {}
 
     def worker_size(self) -> dict[str, Any]:
-        """Return ``cpus`` and ``memory`` for components that do not name them, none by default."""
+        """Return ``cpus`` and ``memory`` for components that leave them out, by default none."""
         return {}

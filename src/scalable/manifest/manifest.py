@@ -52,7 +52,7 @@ class Manifest:
     path
         Path of the file, or None if the manifest is not a file.
     directory
-        Absolute directory of the file, or the current one; relative paths start there.
+        Absolute directory of the file, or the current one. Relative paths start there.
     project_name
         Name of the project.
     target_names
@@ -88,18 +88,18 @@ class Manifest:
         path
             Path of a YAML file, or of a TOML file if its name ends in ``.toml``.
         option_models
-            Name of each provider, in lower case -> model of its options. None for a provider that
-            accepts any option.
+            Model of each provider's options, by lower-case name. None for a provider that accepts
+            any option.
         environ
-            Values of variables; the process's environment by default.
+            Values of variables, by default the process's environment.
         target
-            Name of the target that will be used. A variable that is not set is then an error only
-            if this target uses it, otherwise a warning. Without a target it is always an error.
+            Name of the target that will be used. An unset variable is then an error only if this
+            target uses it, otherwise a warning. Without a target it is always an error.
 
         Raises
         ------
         ManifestError
-            If the file has errors; the exception lists all of them with their positions.
+            If the file has errors. The exception lists all of them with their positions.
         """
         root, faults = read_document(path)
         file = pathlib.Path(path)
@@ -116,7 +116,7 @@ class Manifest:
         *,
         directory: pathlib.Path | None = None,
     ) -> Manifest:
-        """Check a manifest that is given as plain values.
+        """Check a manifest given as plain values.
 
         Parameters
         ----------
@@ -125,12 +125,12 @@ class Manifest:
         option_models
             As for :meth:`load`.
         directory
-            Directory where relative paths start; the current directory by default.
+            Directory where relative paths start, by default the current one.
 
         Raises
         ------
         ManifestError
-            If the manifest has errors; the exception lists all of them.
+            If the manifest has errors. The exception lists all of them.
         """
         faults = Faults(SourceLines())
         try:
@@ -156,12 +156,12 @@ class Manifest:
     def resolve(self, target: str) -> ResolvedManifest:
         """Resolve the manifest for one target, with the target's overlay merged in.
 
-        Maps are merged at every level; lists and scalars of the overlay replace the others.
+        Maps are merged at every level. Lists and scalars of the overlay replace the others.
 
         Raises
         ------
         ManifestError
-            If there is no such target, or a variable that it uses is not set.
+            If there is no such target, or one of its variables is not set.
         """
         view = self._view(target)
         overlay = _overlay_of(self._root, target)
@@ -259,7 +259,7 @@ def _overlay_of(root: MappingNode, target: str) -> str | None:
 
 
 def _uses(target: str, overlay: str | None, path: Path) -> bool:
-    """Return True if a target depends on the value at a path."""
+    """Return whether a target depends on the value at a path."""
     if len(path) > 1 and path[0] == "targets":
         return path[1] == target
     if len(path) > 1 and path[0] == "overlays":
@@ -289,8 +289,8 @@ def choose_target(
     inside_job_of: Callable[[str], bool] = lambda _: False,
 ) -> str | None:
     """Return the target to run on, or None if no rule selects one.
-    The rules, in order: --target of ``scalable run``, the ``target`` argument, SCALABLE_TARGET,
-    the target in whose batch system this process is a job, the target ``local``, the only target.
+    The rules, in order: --target of ``scalable run``, the ``target`` argument, SCALABLE_TARGET, the
+    target whose batch system runs this process as a job, ``local``, the only target.
     """
     asked = _asked_target(target)
     if target is not None and asked != target:
@@ -373,7 +373,7 @@ class _Expansion:
 
 
 def _is_text(value: str) -> bool:
-    """Return False for a variable of the environment that is not UTF-8."""
+    """Return whether an environment variable is valid UTF-8."""
     return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 

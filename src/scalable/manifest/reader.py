@@ -1,4 +1,4 @@
-"""Reader of manifest files, which returns a tree and reports every error."""
+"""Reader of manifest files that returns a tree and reports every error."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read_document(path: str | os.PathLike[str]) -> tuple[MappingNode | None, Fau
 
 
 def _json_as_yaml(text: str) -> str:
-    """Replace what JSON allows and YAML does not: tabs between tokens, and surrogate pairs."""
+    """Replace what JSON allows but YAML does not: tabs between tokens, and surrogate pairs."""
     return _ESCAPES.sub(_paired, text.replace("\t", " "))
 
 

@@ -42,7 +42,7 @@ _PLAIN_WORDS = {
 
 @dataclass(frozen=True)
 class _Shape:
-    """The rules of an annotation for reading a value."""
+    """Rules by which an annotation reads a value."""
 
     #: Types of scalars that are read as the string in the file.
     kinds: tuple[type, ...] = ()
@@ -109,7 +109,7 @@ def _typed_value(node: Node, shape: _Shape) -> Any:
 
 
 def as_table(entry: KeyedValue, path: Path, faults: Faults) -> MappingNode | None:
-    """Return an entry as a map, empty for an entry without a value, or None if it is not a map."""
+    """Return an entry as a map (empty if it has no value), or None if it is not a map."""
     if isinstance(entry.node, MappingNode):
         return entry.node
     if entry.is_null:
@@ -122,7 +122,7 @@ def as_table(entry: KeyedValue, path: Path, faults: Faults) -> MappingNode | Non
 
 @dataclass(frozen=True)
 class RecordWords:
-    """The words of messages about one kind of record."""
+    """Words in messages about one kind of record."""
 
     #: Error code for an unknown key.
     unknown_code: str = E_BAD_OPTION
@@ -188,7 +188,7 @@ def _file(
 
 
 def _existing(whole: KeyedValue, location: tuple[int | str, ...]) -> tuple[KeyedValue, Path]:
-    """Follow a pydantic location, which also names members of unions, as far as it exists."""
+    """Follow a pydantic location as far as it exists. It also names members of unions."""
     at = whole
     path: Path = ()
     for part in location:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResolvedManifest:
-    """A manifest resolved for one target, all that planning and running use of it."""
+    """A manifest resolved for one target, with everything for planning and running."""
 
     spec: DeploymentSpec
     #: Plain values without overlays, variables and comments, with the targets that are used.
@@ -42,7 +42,7 @@ class ResolvedManifest:
     @cached_property
     def lock(self) -> str:
         """SHA-256 of ``data``, 64 hexadecimal digits.
-        It is independent of comments, formatting, the order of keys, and the format of the file.
+        It is independent of comments, formatting, the order of keys, and the file's format.
         """
         import hashlib
 
@@ -50,7 +50,7 @@ class ResolvedManifest:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def with_options(self, options: Mapping[str, Any]) -> ResolvedManifest:
-        """Return a copy with some options of the target replaced by valid ones."""
+        """Return a copy with some of the target's options replaced by valid ones."""
         target = self.spec.target_name
         targets = self.data["targets"]
         data = {**self.data, "targets": {**targets, target: {**targets[target], **options}}}
@@ -59,7 +59,7 @@ class ResolvedManifest:
         return replace(self, spec=spec, data=data)
 
     def with_budget(self, budget: float | None) -> ResolvedManifest:
-        """Return a copy with another budget of the target, or ``self`` for None."""
+        """Return a copy with another budget, or ``self`` for None."""
         if budget is None:
             return self
         target = self.spec.target_name
@@ -68,19 +68,19 @@ class ResolvedManifest:
         return replace(self, spec=replace(self.spec, budget=budget), data=data)
 
     def in_directory(self, directory: str | None) -> ResolvedManifest:
-        """Return a copy whose relative paths start in another directory, unless it is None."""
+        """Return a copy with relative paths starting in another directory, unless it is None."""
         spec = replace(self.spec, workflow_dir=directory or self.spec.workflow_dir)
         return replace(self, spec=spec)
 
     def to_yaml(self) -> str:
-        """Return the resolved manifest as YAML, which resolves to the same lock."""
+        """Return the resolved manifest as YAML. It resolves to the same lock."""
         from scalable.manifest.yaml_writer import to_yaml
 
         return to_yaml(self.data)
 
     def locate(self, diagnostic: Diagnostic) -> Diagnostic:
         """Return a finding with the file position of its path or nearest ancestor.
-        A finding that has a line is unchanged.
+        A finding with a line is unchanged.
         """
         if diagnostic.line is not None:
             return diagnostic
@@ -96,7 +96,7 @@ def resolved(
     source: SourceLines,
     directory: pathlib.Path,
 ) -> ResolvedManifest:
-    """Return the resolved manifest of a view without errors, whose paths start in ``directory``."""
+    """Return the resolved manifest of a valid view. Relative paths start in ``directory``."""
     data = _data(checked, target)
     spec = _spec(checked, target, directory)
     return ResolvedManifest(spec, data, view, source)
@@ -126,7 +126,7 @@ def _written(record: Any) -> dict[str, Any]:
 
 
 def _written_managers(managers: Managers) -> list[Any] | dict[str, Any]:
-    """Return managers as they are written: a list, or a table if there is more than a list."""
+    """Return managers as written: a list, or a table if there are other keys."""
     places = [_written(manager) for manager in managers.places]
     if not managers.model_fields_set - {"places"}:
         return places
@@ -134,7 +134,7 @@ def _written_managers(managers: Managers) -> list[Any] | dict[str, Any]:
 
 
 def _tidy(value: Any) -> Any:
-    """Replace 4.0 by 4, so that both have the same lock."""
+    """Replace 4.0 by 4, so that both give the same lock."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
@@ -228,7 +228,7 @@ def _task(name: str, part: Task) -> TaskSpec:
 
 
 def _policy(part: Task) -> RetryPolicy | None:
-    """Return the rule for retries, where ``memory_on_retry`` alone requests one retry."""
+    """Return the retry policy. ``memory_on_retry`` alone requests one retry."""
     factor = None if part.memory_on_retry is None else parse_factor(part.memory_on_retry)
     retries = part.retries
     if retries is None:

@@ -1,4 +1,4 @@
-"""Models of the parts of a manifest; their descriptions appear in the JSON Schema and in hints."""
+"""Models of a manifest's parts. Their descriptions appear in the JSON Schema and in hints."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ Outputs = Annotated[
 
 
 class Retries(Record):
-    """Further tries of failed calls."""
+    """Retries of failed tasks."""
 
     count: NonNegativeInt = Field(description="Maximum number of further tries of one call.")
     backoff: Duration | None = Field(
@@ -204,7 +204,7 @@ PYTHON = Field(
 
 
 class SecretSource(Record):
-    """The source of a secret value: one of both keys."""
+    """Source of a secret value, one of both keys."""
 
     env: Text | None = Field(default=None, description="Environment variable of the user.")
     file: Text | None = Field(
@@ -231,7 +231,7 @@ Secrets = Annotated[
 
 
 class Component(Record):
-    """A resource profile; every key is optional."""
+    """Resource profile. Every key is optional."""
 
     image: Image | None = Field(default=None, description="Container image of the workers.")
     runtime: ComponentRuntime | None = Field(
@@ -266,7 +266,7 @@ class Component(Record):
 
 
 class Task(Record):
-    """A named kind of call, with estimates of its number, time and memory."""
+    """Named kind of task, with estimates of its number, time and memory."""
 
     component: Text = Field(description="Component whose workers run the calls.")
     cache: bool = Field(
@@ -364,7 +364,7 @@ class Manager(Record):
 
 
 class Managers(Record):
-    """The worker managers of one cluster, and the policy that divides the workers among them."""
+    """Worker managers of one cluster, and the policy that divides workers among them."""
 
     policy: ManagerPolicy = Field(
         default="waterfall",

@@ -1,6 +1,6 @@
-"""The JSON Schema of the manifest, made from the models that check it.
-Every document that loads matches the schema. Only loading checks references, the order of
-bounds, the types of variables' values, and overlays.
+"""JSON Schema of the manifest, made from the models that check it.
+Every document that loads matches the schema. Only loading checks references, the order of bounds,
+the types of variables' values, and overlays.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _relaxed_part(key: str, value: Any) -> Any:
 
 
 def _or(schema: Schema, other: Schema) -> Schema:
-    """Return a schema for either of two, with the description for editors at its top."""
+    """Return a schema for either of two. Its description for editors is at the top."""
     shown: Schema = {
         key: schema[key] for key in ("description", "default", "examples") if key in schema
     }
@@ -214,7 +214,7 @@ def _open(values: Schema) -> Schema:
 
 
 def _any_case(name: str) -> str:
-    """Return a pattern for a name that ignores case."""
+    """Return a case-insensitive pattern for a name."""
     letters = (f"[{c.lower()}{c.upper()}]" if c.isalpha() else f"[{c}]" for c in name)
     return rf"^\s*{''.join(letters)}\s*$"
 

@@ -1,4 +1,4 @@
-"""The files that ``scalable init`` writes."""
+"""Files written by ``scalable init``."""
 
 from __future__ import annotations
 
@@ -90,9 +90,7 @@ if __name__ == "__main__":
 
 
 def starter_manifest(project_name: str) -> str:
-    """Return a commented manifest that validates.
-    The name is quoted if YAML would not read it as a string.
-    """
+    """Return a commented, valid manifest. The name is quoted if YAML needs that."""
     name = project_name
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name.lower() in (
         "true",
@@ -104,5 +102,5 @@ def starter_manifest(project_name: str) -> str:
 
 
 def starter_workflow() -> str:
-    """Return a workflow that runs with the manifest of :func:`starter_manifest`."""
+    """Return a workflow that runs with the manifest from :func:`starter_manifest`."""
     return _WORKFLOW

@@ -1,4 +1,4 @@
-"""Reader of TOML, which returns a tree.
+"""Reader of TOML that returns a tree.
 ``tomllib`` reports no positions, so a second pass over the valid document finds them.
 """
 
@@ -65,7 +65,7 @@ def _file_syntax_error(error: tomllib.TOMLDecodeError, faults: Faults) -> None:
 
 
 class _Walk:
-    """The positions of the keys and values in a valid document."""
+    """Positions of the keys and values in a valid document."""
 
     def __init__(self, text: str) -> None:
         start = Position(1, 1)
@@ -135,14 +135,14 @@ class _Walk:
             self.written[path] = WrittenScalar(key, place, self._bare())
 
     def _closed(self, bracket: str) -> bool:
-        """Skip separators, and return True if the list or table ends here."""
+        """Skip separators, and return whether the list or table ends here."""
         self._skip_lines()
         while self._take(","):
             self._skip_lines()
         return self._take(bracket) or self._tokens[self._at][0] == "end"
 
     def _bare(self) -> str:
-        """Return a number, date or boolean as written, which may contain dots."""
+        """Return a number, date or boolean as written. It may contain dots."""
         text = ""
         while (kind_text := self._tokens[self._at])[0] == "bare" or kind_text[1] == ".":
             text += kind_text[1]

@@ -1,4 +1,4 @@
-"""The document as an immutable tree, whose nodes have their positions in the file.
+"""The document as an immutable tree. Its nodes have their positions in the file.
 Trees share nodes: merging an overlay copies only the maps above the changed values.
 """
 
@@ -64,26 +64,26 @@ Node: TypeAlias = Scalar | Sequence | MappingNode
 
 @dataclass(frozen=True, slots=True)
 class KeyedValue:
-    """A value together with the position of its key."""
+    """A value with the position of its key."""
 
     key_place: Position | None
     node: Node
 
     @property
     def place(self) -> Position | None:
-        """Position to report: the value of a scalar, the key of any other or empty value."""
+        """Position to report: that of a scalar's value, otherwise that of the key."""
         if isinstance(self.node, Scalar) and (self.node.written or not self.node.plain):
             return self.node.place
         return self.key_place or self.node.place
 
     @property
     def is_null(self) -> bool:
-        """True if the key has no value, which means the same as no key."""
+        """True if the key has no value. It is then treated as missing."""
         return is_null(self.node)
 
 
 def is_null(node: Node) -> bool:
-    """Return True if a node is an empty value that is not broken."""
+    """Return whether a node is an empty value that is not broken."""
     return isinstance(node, Scalar) and node.value is None and not node.broken
 
 
@@ -156,7 +156,7 @@ def plain_value(node: Node) -> Any:
 
 
 def is_broken(node: Node) -> bool:
-    """Return True if a node stands for an unknown value."""
+    """Return whether a node stands for an unknown value."""
     return isinstance(node, Scalar) and node.broken
 
 

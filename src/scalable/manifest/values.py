@@ -23,7 +23,7 @@ from scalable.manifest.tree import (
 
 @dataclass(frozen=True)
 class WrittenScalar:
-    """The positions of a key and its value, and the value as written if it has no quotes."""
+    """Positions of a key and its value, and the value as written if unquoted."""
 
     key: Position
     value: Position
@@ -31,7 +31,7 @@ class WrittenScalar:
 
 
 class UnfitValueError(ValueError):
-    """A value at ``path`` that a manifest cannot have."""
+    """A value at ``path`` that is not possible in a manifest."""
 
     def __init__(self, message: str, path: Path) -> None:
         super().__init__(message)
@@ -40,7 +40,8 @@ class UnfitValueError(ValueError):
 
 def tree_of(data: Mapping[Any, Any], written: Mapping[Path, WrittenScalar] | None = None) -> Node:
     """Convert maps, lists and scalars into a tree, with paths and dates as strings.
-    UnfitValueError means another type, a key that is not a string, or too many values or levels.
+    Raises UnfitValueError for another type, a key that is not a string, or too many values or
+    levels.
     """
     return _Growth(written or {}).node(data, ())
 

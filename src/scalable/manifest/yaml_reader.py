@@ -1,5 +1,6 @@
-"""Reader of YAML, which returns a tree.
-From the parser's events: deep nesting needs no recursion, and aliases are counted in full.
+"""Reader of YAML that returns a tree.
+It works on the parser's events, so deep nesting needs no recursion, and aliases are counted in
+full.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 
 
 class _UnreadableError(Exception):
-    """The rest of the document cannot be read. The error was reported."""
+    """Raised if the rest of the document cannot be read. The error was reported."""
 
 
 @dataclass
 class _Open:
-    """A map or list that is still being read."""
+    """A map or list that is not complete yet."""
 
     place: Position
     anchor: str | None
@@ -202,7 +203,7 @@ class _Builder:
             self._fault(place, "<< takes a map or a list of maps", "write `<<: *anchor`")
 
     def _path(self) -> Path:
-        """Return the path of the value that is read, or of the map whose key is read."""
+        """Return the path of the value being read, or of the map whose key is being read."""
         parts = [(o.key[0] if o.key else None) if o.is_map else len(o.items) for o in self._open]
         return tuple(part for part in parts if part is not None)
 

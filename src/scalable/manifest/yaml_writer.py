@@ -11,7 +11,7 @@ from scalable.manifest.tree import resolve_plain
 
 
 def to_yaml(data: Mapping[str, Any]) -> str:
-    """Return a manifest as YAML, where ``${`` in strings is literal."""
+    """Return a manifest as YAML with ``${`` in strings escaped."""
     return yaml.dump(_escaped(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -24,7 +24,7 @@ def _escaped(value: Any) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """A YAML writer that quotes strings that YAML 1.1 or 1.2 would not read as strings."""
+    """YAML writer that quotes strings which YAML 1.1 or 1.2 would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
         return True

@@ -1,4 +1,4 @@
-"""Outcomes of tasks whose results are cached, and their totals."""
+"""Outcomes of cached tasks, and their totals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True)
 class CacheOutcome:
-    """Outcome of a task whose result may be cached, or of several tasks with the same outcome."""
+    """Outcome of a task that may be cached, or of several tasks with the same outcome."""
 
     kind: OutcomeKind
     count: int = 1
@@ -37,7 +37,6 @@ class CacheOutcome:
 
     @property
     def is_hit(self) -> bool:
-        """True if the tasks did not run."""
         return self.kind is not OutcomeKind.MISSED
 
     def to_message(self) -> dict[str, Any]:
@@ -133,7 +132,7 @@ OTHER_REASONS = "other reasons"
 
 
 class CacheTally:
-    """Sums outcomes in bounded memory, for any number of outcomes."""
+    """Sum of any number of outcomes in bounded memory."""
 
     def __init__(self) -> None:
         self._found = self._waited = self._missed = 0

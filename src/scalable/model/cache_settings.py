@@ -1,4 +1,4 @@
-"""`CacheSettings`: the location of a cluster's cached results, and the tasks that use them."""
+"""`CacheSettings`: where a cluster's results are cached, and for which tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scalable.model.deployment import CACHE_LIMIT, DeploymentSpec
 
 @dataclass(frozen=True)
 class Keeping:
-    """A run whose results are kept for resuming it."""
+    """A run that keeps its results for being resumed."""
 
     #: Directory of the run.
     run: str

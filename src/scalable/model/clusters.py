@@ -66,7 +66,7 @@ _POOL: Mapping[str, _Kind] = dict.fromkeys(("reason", "waiting", "last_loss"), (
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """Description of a cluster on disk, written before its processes are started."""
+    """Description of a cluster on disk, written before its processes start."""
 
     id: str
     name: str
@@ -156,7 +156,7 @@ class ClusterRecord:
         return dataclasses.replace(record, managers=managers)
 
     def _manager(self, name: str) -> dict[str, Any]:
-        """Return a manager's entry, with defaults for keys that an older release did not write."""
+        """Return a manager's entry, with defaults for keys missing in older releases."""
         absent = {key: value for key, (_, value) in _MANAGER.items()}
         entry = absent | {"provider": self.provider} | dict(self.managers[name])
         kinds = {key: kind for key, (kind, _) in _MANAGER.items()}
@@ -167,7 +167,7 @@ class ClusterRecord:
 
 
 def _check(values: Mapping[str, Any], kinds: Mapping[str, _Kind], place: str = "") -> None:
-    """Raise TypeError, which names ``place``, for the first value of a wrong type."""
+    """Raise TypeError for the first value of a wrong type, naming ``place``."""
     for name, kind in kinds.items():
         if not isinstance(values[name], kind):
             raise TypeError(f"{place}{name} is {values[name]!r:.80}")
@@ -232,7 +232,7 @@ class PoolStatus:
 
 
 def pools_from_dict(data: Mapping[str, Mapping[str, Any]]) -> dict[str, PoolStatus]:
-    """Decode pool statuses by tag, with the errors of :meth:`PoolStatus.from_dict`."""
+    """Decode pool statuses by tag. Raises the errors of :meth:`PoolStatus.from_dict`."""
     return {tag: PoolStatus.from_dict(pool) for tag, pool in data.items()}
 
 

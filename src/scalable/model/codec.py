@@ -1,4 +1,4 @@
-"""The JSON form of a deployment spec, in which a detached cluster stores its specs.
+"""JSON form of a deployment spec, as stored by a detached cluster.
 Amounts such as ``"20G"`` stay as written.
 """
 
@@ -25,7 +25,7 @@ class SpecFormatError(ValueError):
 
 
 def encode_spec(spec: DeploymentSpec) -> str:
-    """Return a spec as JSON, or raise TypeError, which names an option that is not plain JSON."""
+    """Return a spec as JSON, or raise TypeError naming an option that is not plain JSON."""
     for name, value in spec.options.items():
         _check_plain(value, name)
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}

@@ -1,4 +1,4 @@
-"""Components (resource profiles, whose names are the tags) and the tasks bound to them."""
+"""Components (resource profiles named by tags), and the tasks bound to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THREAD_VARIABLES = (
 
 @dataclass(frozen=True)
 class WorkerRange:
-    """An inclusive range of worker counts, without an upper bound if ``maximum`` is None."""
+    """Inclusive range of worker counts, without an upper bound if ``maximum`` is None."""
 
     minimum: int = 0
     maximum: int | None = None
@@ -36,7 +36,7 @@ class WorkerRange:
 
     @property
     def fixed(self) -> int | None:
-        """The only count that the range allows, or None if it allows several."""
+        """The only count in the range, or None if there are several."""
         return self.minimum if self.minimum == self.maximum else None
 
 
@@ -83,7 +83,7 @@ class ComponentSpec:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The manifest's entry for one task name: its component, and expectations for planning."""
+    """Entry of the manifest for one task name: its component, and values for planning."""
 
     name: str
     component: str
@@ -108,7 +108,7 @@ class TaskSpec:
 
     @property
     def expected_work_s(self) -> float | None:
-        """Expected worker-seconds of all tasks, or None if the manifest has no estimate."""
+        """Expected worker-seconds of all tasks, or None without an estimate in the manifest."""
         if self.count is None or self.duration_s is None:
             return None
         return self.count * self.duration_s
@@ -124,11 +124,11 @@ class ResourceRequest:
     Attributes
     ----------
     cpus
-        Number of cores reserved for the worker; not enforced if workers are plain processes.
+        Number of cores reserved for the worker. Not enforced if workers are plain processes.
     memory
-        Memory as the manifest writes it (``"20G"``). None requests no particular amount.
+        Memory as written in the manifest (``"20G"``), or None for no particular amount.
     walltime
-        Time limit as the manifest writes it (``"04:00:00"``), or None if the target has no limit.
+        Time limit as written in the manifest (``"04:00:00"``), or None without a limit.
     gpus
         Number of GPUs.
     """

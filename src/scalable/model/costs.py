@@ -1,4 +1,4 @@
-"""Costs of a running cluster: so far, per hour now, and for time without tasks."""
+"""Costs of a running cluster: so far, per hour now, and for idle time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CURRENCY = "USD"
 
 @dataclass(frozen=True)
 class HourlyPrice:
-    """The hourly price of a machine or worker, and the rounding of billed time."""
+    """Hourly price of a machine or worker, and the rounding of billed time."""
 
     per_hour: float
     #: Shortest time that is billed.
@@ -34,14 +34,14 @@ class HourlyPrice:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the price with these fields, ignoring other keys."""
+        """Return the price from a dictionary, ignoring other keys."""
         known = {f.name for f in dataclasses.fields(cls)}
         return cls(**{key: float(value) for key, value in data.items() if key in known})
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Money spent, and the present rate."""
+    """Amount spent, and the current rate."""
 
     cost: float = 0.0
     #: Part of the cost for time without tasks: starts, waiting, rest of a billing minimum.

@@ -17,7 +17,7 @@ CACHE_LIMIT: Final = 20 * 10**9
 
 @dataclass(frozen=True)
 class KeepResults:
-    """Bounds of the results of a run that are kept for resuming it."""
+    """Bounds of a run's results that are kept for resuming it."""
 
     #: Largest size in bytes of the results of one run.
     size: int = 20 * 10**9
@@ -45,30 +45,30 @@ class DeploymentSpec:
     Attributes
     ----------
     project_name
-        Name of the project; part of run and cluster names.
+        Name of the project, which is part of run and cluster names.
     target_name
         Name of the selected target.
     provider_name
         Canonical (lower-case) name of the target's provider.
     components
-        Tag -> resource profile.
+        Resource profiles by tag.
     tasks
-        Task name -> entry of the manifest.
+        Entries of the manifest by task name.
     options
         The provider's own options as JSON values, with defaults filled in where the provider has an
         option model.
     written_options
-        Names of the options that the manifest writes; the others are defaults.
+        Names of the options that are written in the manifest. The others are defaults.
     adaptive
         Bounds on the total over all pools, or None.
     idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
-        Seconds, or None: time without work after which the cluster stops; age at which it stops;
-        silence of a manager after which its idle workers stop; time after which workers that did
-        not start are requested from the next manager.
+        Seconds, or None: idle time before the cluster stops; its maximum age; silence of a manager
+        before its idle workers stop; waiting time before missing workers are requested from the
+        next manager.
     price_per_core_hour
         Price of one core for one hour in the user's currency, or None.
     prices
-        Component, or the provider's name of a shape -> price of one worker or machine for one hour.
+        Hourly price of one worker or machine, by component or by the provider's shape name.
     budget
         Amount of money that the cluster may spend, or None.
     managers
@@ -78,13 +78,13 @@ class DeploymentSpec:
     local_cache
         Directory or URL of cached results as written, or None; see ``results_url``.
     cache_limit
-        Largest size in bytes of the store of remembered results.
+        Largest size in bytes of the store of cached results.
     keep_results
-        Bounds of the results of a run that are kept for resuming it, or None.
+        Bounds of a run's results that are kept for resuming it, or None.
     default_storage
         Storage of the project's results as written, or None; see ``storage_url``.
     workflow_dir
-        Directory that contains the manifest; relative paths start there.
+        Directory of the manifest, where relative paths start.
     log_dir
         Directory for the output of workers, or None for a temporary one.
     """
@@ -125,7 +125,7 @@ class DeploymentSpec:
 
     @cached_property
     def storage_url(self) -> str | None:
-        """Absolute URL of the project's storage, or None if the manifest names none."""
+        """Absolute URL of the project's storage, or None if the manifest has none."""
         written = self.default_storage
         return None if written is None else absolute_url(written, self.workflow_dir or ".")
 
@@ -152,6 +152,6 @@ class DeploymentSpec:
 
 
 def walltime_of(options: Mapping[str, Any]) -> float | None:
-    """Return the walltime option in seconds or None, or raise ValueError for a bad one."""
+    """Return the walltime option in seconds or None. ValueError for an invalid one."""
     written = options.get("walltime")
     return None if written is None else parse_walltime(str(written))

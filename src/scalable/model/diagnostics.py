@@ -1,4 +1,4 @@
-"""Errors and warnings of a request, and their positions in the manifest."""
+"""Errors and warnings of a request, with their positions in the manifest."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ValidationReport:
 
     @property
     def ok(self) -> bool:
-        """True if there are no errors; warnings do not count."""
+        """True if there are no errors. Warnings do not count."""
         return not self.errors
 
     def add(self, diagnostic: Diagnostic) -> None:

@@ -1,4 +1,4 @@
-"""Failed tasks: what failed, with which arguments, where, and on which worker."""
+"""Failed tasks, with their arguments, location, worker and error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FailureDetails:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> FailureDetails:
-        """Return the details from plain values, ignoring unknown keys and values of wrong types."""
+        """Return the details from plain values, ignoring unknown keys and wrong types."""
         texts = {
             field.name: value
             for field in fields(cls)
@@ -44,7 +44,7 @@ class FailureDetails:
 
 @dataclass(frozen=True)
 class FailedCall:
-    """A failed task, or several failed tasks of one bundle that are not described one by one."""
+    """A failed task, or several failed tasks of one bundle without separate descriptions."""
 
     #: Name of the exception's class.
     failure_class: str
@@ -80,8 +80,9 @@ class RetryPolicy:
     memory_factor: float | None = None
 
     def covers(self, kinds: Iterable[str]) -> bool:
-        """Return True if a failure is retried.
-        ``kinds``: the exception's class and its bases, with modules unless builtin, or OutOfMemory.
+        """Return whether a failure is retried.
+        ``kinds`` has the exception's class and its bases, with modules unless built in, or
+        OutOfMemory.
         """
         names = set(kinds)
         if "MemoryError" in names:
@@ -106,7 +107,7 @@ class RetryPolicy:
 
 
 def _is_named(kind: str, wanted: str) -> bool:
-    """Compare packages and last parts only, because classes are often imported from elsewhere."""
+    """Compare only packages and last parts, since classes are often imported from elsewhere."""
     if kind == wanted:
         return True
     parts, asked = kind.split("."), wanted.split(".")

@@ -1,4 +1,4 @@
-"""Rules for names and strings that become paths, arguments, labels, variables or names of jobs.
+"""Rules for strings that become paths, arguments, labels, variables or job names.
 Each rule is checked where a string comes in, and again where it is rendered.
 """
 
@@ -20,14 +20,14 @@ _DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def is_control(character: str) -> bool:
-    """Return True if a character ends a line, controls a terminal or changes the text direction."""
+    """Return whether a character ends a line, controls a terminal or changes the text direction."""
     kind = unicodedata.category(character)
     return kind in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTION
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule for one kind of name or string."""
+    """Rule for one kind of name or string."""
 
     #: Kind of the string, as in "cannot be the name of a target".
     noun: str
@@ -56,7 +56,7 @@ class Rule:
         return self.fault(text) is None
 
     def fault(self, text: object) -> str | None:
-        """Return a sentence with the reason why a value is refused, or None if it is allowed."""
+        """Return the reason why a value is refused, as a sentence, or None if it is allowed."""
         problem = self._problem(text) if isinstance(text, str) else "is not text"
         if problem is None:
             return None
@@ -65,7 +65,7 @@ class Rule:
         return f"{shown} cannot be {self.noun}: it {problem}"
 
     def require(self, text: str, error: type[ScalableError] = ClusterError) -> str:
-        """Return the string, or raise the error if the rule refuses it."""
+        """Return the string, or raise the given error if the rule refuses it."""
         fault = self.fault(text)
         if fault is not None:
             raise error(fault, hint=self.hint)
@@ -183,7 +183,7 @@ JOB = Rule("the name of a job", _WORD_HINT, longest=255, first=_LETTERS, rest="A
 def check_variables(
     variables: Mapping[str, str], error: type[ScalableError], rule: Rule = VARIABLE
 ) -> None:
-    """Raise the error for an environment that cannot be rendered."""
+    """Raise the given error for an environment that cannot be rendered."""
     for name, value in variables.items():
         rule.require(name, error)
         if "\0" in value:

@@ -1,5 +1,5 @@
 """Overview of a cluster at one moment.
-The scheduler makes overviews. The dashboard, ``scalable top``, notebooks and metrics show them.
+The scheduler builds overviews. The dashboard, ``scalable top``, notebooks and metrics show them.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class PoolOverview:
 
 @dataclass(frozen=True)
 class PredictedEnd:
-    """Predicted finish of all tasks that are known now."""
+    """Predicted finish of all tasks known now."""
 
     #: Time in seconds since 1970, and the bounds of an 80 % interval, or None if unpredictable.
     at: float | None = None
@@ -179,7 +179,7 @@ class Overview:
 
 @dataclass(frozen=True)
 class Events:
-    """Events of a cluster in the order in which they happened."""
+    """Events of a cluster in chronological order."""
 
     #: Number of the last event.
     seq: int
@@ -195,7 +195,7 @@ class Events:
     samples: Sequence[Mapping[str, Any]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values with copied spans, because a worker's last span may grow."""
+        """Return plain JSON values with copied spans, since a worker's last span may grow."""
         plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         return {**plain, "spans": [list(span) for span in self.spans]}
 
@@ -205,7 +205,7 @@ class Events:
 
 
 def _plain(value: Any) -> Any:
-    """Replace dataclasses by dicts at any depth, without the copies of ``dataclasses.asdict``."""
+    """Replace dataclasses by dicts at any depth, without ``dataclasses.asdict``'s copies."""
     if value is None or isinstance(value, str | int | float):
         return value
     if dataclasses.is_dataclass(value):

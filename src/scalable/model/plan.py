@@ -18,14 +18,14 @@ from scalable.model.prices import Rate
 class ScalePlan:
     """Desired worker counts by tag.
 
-    A tag that is missing keeps its count. A count of 0 stops all workers.
+    A missing tag keeps its count. A count of 0 stops all workers.
 
     Attributes
     ----------
     workers_by_tag
-        Tag -> workers.
+        Numbers of workers by tag.
     resources_by_tag
-        Tag -> resources of one worker.
+        Resources of one worker by tag.
     """
 
     workers_by_tag: Mapping[str, int]
@@ -50,14 +50,14 @@ class ScalePlan:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The cost of a plan, by the prices of its provider.
+    """Cost of a plan according to its provider's prices.
 
     Attributes
     ----------
     total
         Cost of the whole run, or None if its duration is unknown.
     by_tag
-        Tag -> part of ``hourly`` for the workers of that tag.
+        Parts of ``hourly`` for the workers of each tag.
     hourly
         Cost of one hour with all planned workers.
     currency
@@ -65,13 +65,13 @@ class CostEstimate:
     source, as_of
         Source of the prices, and their date (ISO 8601) or None.
     always_by_name
-        Program -> part of ``hourly`` for its machine: the scheduler, and managers that have one.
+        Parts of ``hourly`` by program, for the machines of the scheduler and of managers.
     rates
-        Tag -> price and billing of its workers' machines, if the provider reports them.
+        Price and billing of the workers' machines by tag, if the provider reports them.
     always
-        Program -> price and billing of its machine.
+        Price and billing of machines by program.
     notes
-        Sentences about the prices: sizes that were rounded up, and what is not counted.
+        Sentences about the prices, such as rounded-up sizes and costs that are not included.
     """
 
     total: float | None
@@ -103,7 +103,7 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """One of the choices between the cheapest and the fastest plan."""
+    """One choice between the cheapest and the fastest plan."""
 
     #: Predicted duration of the run.
     time_s: float
@@ -151,7 +151,7 @@ class PredictedCost:
 
 @dataclass(frozen=True)
 class TaskPrediction:
-    """Tasks of one name, as a plan assumes them."""
+    """Tasks of one name, as assumed in a plan."""
 
     #: Pool of the tasks.
     tag: str
@@ -175,7 +175,7 @@ class TaskPrediction:
 
 @dataclass(frozen=True)
 class MemoryAdvice:
-    """Advice to change a memory reservation that differs much from the memory in use."""
+    """Advice to change a memory reservation that differs much from the used memory."""
 
     tag: str
     #: Bytes of one worker.
@@ -188,7 +188,7 @@ class MemoryAdvice:
 
     @property
     def written(self) -> str:
-        """The advised amount as a manifest writes it, rounded up: ``740M``, ``2.5G``."""
+        """Advised amount in the manifest's notation, rounded up: ``740M``, ``2.5G``."""
         if self.advised < 10**9:
             return f"{math.ceil(self.advised / 10**6)}M"
         return f"{math.ceil(self.advised / 10**8) / 10:g}G"
@@ -206,12 +206,12 @@ class Plan:
     target_name, provider_name
         Target and provider.
     manifest_lock
-        64 hexadecimal digits over the resolved manifest; independent of the order of keys,
+        Digest of the resolved manifest (64 hexadecimal digits), independent of the order of keys,
         comments and formatting.
     scale_plan
         Worker counts and resources.
     task_to_component
-        Task name -> tag.
+        Tags by task name.
     cost_estimate
         None if no price is known.
     objective, policy
@@ -233,13 +233,13 @@ class Plan:
     reasons
         Reasons for the plan, as sentences.
     front
-        Choices from the cheapest to the fastest; empty without an objective.
+        Choices from the cheapest to the fastest. Empty without an objective.
     tasks
-        Task name -> assumptions about its tasks.
+        Assumptions about tasks by task name.
     memory_advice
         Advice on memory reservations.
     overhead
-        Factor by which earlier runs took longer than their calls; part of the predicted time.
+        Factor by which earlier runs took longer than their tasks. It is part of the predicted time.
     """
 
     target_name: str
@@ -310,9 +310,7 @@ class PlanFormatError(ValueError):
 
 
 def decode_plan(data: Any) -> Plan:
-    """Return a plan from its JSON form, bare or as ``{"version": 1, "plan": ...}``.
-    Unknown keys are ignored. Other values raise PlanFormatError.
-    """
+    """Return a plan from its JSON form, bare or versioned, or raise PlanFormatError."""
     if isinstance(data, Mapping) and "plan" in data:
         if data.get("version") != VERSION:
             raise PlanFormatError(
@@ -333,7 +331,7 @@ def decode_plan(data: Any) -> Plan:
 
 
 def _object(cls: type[_T], data: Any, path: str) -> _T:
-    """Return a dataclass from a JSON object, with each value checked against the field's type."""
+    """Return a dataclass from a JSON object, checking each value's type."""
     if not isinstance(data, Mapping):
         raise _wrong(path, "an object", data)
     kinds, values = typing.get_type_hints(cls), {}

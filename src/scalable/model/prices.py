@@ -1,4 +1,4 @@
-"""Prices of machines, and the shapes that have these prices."""
+"""Prices of machines, and the machine shapes they apply to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORIGINS = ("manifest", "table")
 
 @dataclass(frozen=True)
 class Shape:
-    """A size of machine that a provider rents out."""
+    """Machine size offered by a provider."""
 
     #: The provider's own name, such as ``m6i.large``.
     name: str
@@ -31,7 +31,7 @@ class Shape:
 
     def holds(self, cpus: float, memory_bytes: int, gpus: int = 0) -> int:
         """Return the number of workers of this size that fit on one machine.
-        A machine with GPUs takes no workers without GPUs, because it costs a multiple.
+        A machine with GPUs does not take workers without GPUs, because it is far more expensive.
         """
         if self.gpus and not gpus:
             return 0
@@ -74,17 +74,15 @@ class Price:
         return age is not None and age > OLD_DAYS
 
     def hourly(self, spot: float = 0.0) -> tuple[float, float]:
-        """Return the least and greatest USD for one hour, with a fraction ``spot`` at spot prices.
-        If spot prices are unknown, that fraction costs between 0 and the price on demand.
+        """Return the least and greatest USD per hour, with a fraction ``spot`` at spot prices.
+        If spot prices are unknown, that fraction costs between 0 and the on-demand price.
         """
         low, high = self.spot_per_hour or (0.0, self.per_hour)
         demand = (1 - spot) * self.per_hour
         return demand + spot * low, demand + spot * high
 
     def expected(self, spot: float = 0.0) -> float:
-        """Return the USD for one hour that a plan counts with.
-        At spot prices it is the middle of their range, or the price on demand if they are unknown.
-        """
+        """Return the USD per hour assumed in plans, the middle of the range for spot prices."""
         if not spot or self.spot_per_hour is None:
             return self.per_hour
         return sum(self.hourly(spot)) / 2
@@ -108,11 +106,11 @@ class Rate:
 
     @property
     def per_unit_hour(self) -> float:
-        """USD for one worker for one hour on a full machine."""
+        """USD per hour for one worker on a full machine."""
         return self.price.expected(self.spot) / self.units
 
     def hourly(self, workers: int) -> float:
-        """Return the USD for one hour of the machines for these workers."""
+        """Return the USD per hour of the machines for these workers."""
         full, rest = divmod(workers, self.units)
         each = self.price.expected(self.spot)
         if not rest:

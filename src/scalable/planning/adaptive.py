@@ -14,7 +14,7 @@ Expectations = Mapping[str, tuple[str, float | None, int | None]]
 
 @dataclass(frozen=True)
 class PoolBounds:
-    """Worker bounds of adaptive pools, which grow and shrink with their load."""
+    """Bounds of the worker counts of adaptive pools."""
 
     #: By tag, without the pools of a fixed size.
     pools: Mapping[str, WorkerRange] = field(default_factory=dict)
@@ -24,9 +24,8 @@ class PoolBounds:
 
 def adaptive_bounds(spec: DeploymentSpec) -> PoolBounds:
     """Return the bounds of a target's adaptive pools, empty without ``adaptive``.
-
-    :func:`.counts.conflicts` must return nothing for ``spec``. If the target's minimum exceeds the
-    sum of the pools' minima, these are raised evenly.
+    :func:`.counts.conflicts` must find none in ``spec``. If the target's minimum exceeds the sum of
+    the pools' minima, these are raised evenly.
     """
     if spec.adaptive is None:
         return PoolBounds()
@@ -42,7 +41,7 @@ def adaptive_bounds(spec: DeploymentSpec) -> PoolBounds:
 
 
 def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations:
-    """Return the expected values of each task name, measured ones before the manifest's."""
+    """Return the expected values of each task name. Measured values precede the manifest's."""
     known = {
         name: (task.tag, task.mean_s, task.memory)
         for name, task in (plan.tasks if plan is not None else {}).items()

@@ -1,7 +1,7 @@
 """Cost of machines as providers bill them. No I/O.
 
-Workers that share a machine share its price, and an idle share is billed too. The scheduler and
-managers on machines of their own are billed for the whole run.
+Workers on one machine share its price, and idle shares are billed too. If the scheduler and
+managers have their own machines, these are billed for the whole run.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Billing:
     smaller: tuple[float, ...] = ()
 
     def paid_units(self, workers: int) -> float:
-        """Return the cost of some workers' machines, in workers on full machines."""
+        """Return the cost of the machines of some workers, in workers on full machines."""
         full, rest = divmod(workers, self.units)
         if not rest:
             return float(workers)
         return full * self.units + (self.smaller[rest - 1] if self.smaller else self.units)
 
     def billed_s(self, seconds: float) -> float:
-        """Return a machine's billed seconds, given those from its request to its deletion."""
+        """Return a machine's billed seconds, given its seconds from request to deletion."""
         paid = max(0.0, seconds - self.unbilled_s)
         if self.granularity_s and math.isfinite(paid):
             paid = math.ceil(paid / self.granularity_s - 1e-9) * self.granularity_s
@@ -62,7 +62,7 @@ class Billing:
 
 @dataclass(frozen=True)
 class Always:
-    """Machines that run for the whole run: the scheduler's, and the managers' if they have any."""
+    """Machines for the whole run: the scheduler's, and any of the managers."""
 
     #: Cost of one second of all these machines.
     rate: float = 0.0
@@ -81,7 +81,7 @@ class Always:
 
 
 def billing_of(tags: Iterable[str], knowledge: Knowledge, prices: Prices | None) -> list[Billing]:
-    """Return the billing of each pool, which counts plain worker-seconds without prices."""
+    """Return the billing of each pool. Without prices it counts plain worker-seconds."""
     return [_billing(tag, knowledge, prices) for tag in tags]
 
 
@@ -108,7 +108,7 @@ def _billing(tag: str, knowledge: Knowledge, prices: Prices | None) -> Billing:
 
 
 def always_of(prices: Prices | None, starting: Starting | None) -> Always:
-    """Return the machines that run for the whole run, with their cost."""
+    """Return the machines that are needed for the whole run, with their cost."""
     if prices is None or not prices.always:
         return Always()
     rates = list(prices.always.values())
@@ -125,7 +125,7 @@ def always_of(prices: Prices | None, starting: Starting | None) -> Always:
 
 
 def weighed_spread(parts: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float, float]:
-    """Return the spread of a sum of costs, given each cost with its own spread."""
+    """Return the spread of a sum of costs from the spreads of its parts."""
     total = sum(cost for cost, _ in parts)
     if not total or not math.isfinite(total):
         return 1.0, 1.0
@@ -144,7 +144,7 @@ def hourly_by_tag(workers: Mapping[str, int], prices: Prices) -> dict[str, float
 
 
 def old_prices(prices: Prices, today: dt.date) -> Iterator[str]:
-    """Yield a sentence if the oldest used price is older than prices should be."""
+    """Yield a warning if the oldest price in use is out of date."""
     used = [rate.price for rate in (*prices.rates.values(), *prices.always.values())]
     if not used and prices.as_of is not None:
         used = [Price("", "", 0.0, date=prices.as_of)]

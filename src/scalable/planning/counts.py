@@ -1,7 +1,7 @@
 """Worker counts from the manifest alone. No I/O.
 
-Ranges, and pools without ``workers``, share the rest of the target's total in proportion to the
-expected work of their tasks.
+Pools with a range, or without ``workers``, share the rest of the target's total in proportion to
+their expected work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOTAL_OPTIONS = ("max_workers", FIRST_TOTAL)
 
 
 def expected_work(tasks: Mapping[str, TaskSpec]) -> dict[str, float]:
-    """Return the expected worker-seconds of each tag whose work the manifest describes."""
+    """Return the expected worker-seconds of each tag with work in the manifest."""
     work: dict[str, float] = {}
     for task in tasks.values():
         if task.expected_work_s is not None:
@@ -49,8 +49,7 @@ def total_limit(spec: DeploymentSpec) -> tuple[str, int] | None:
 
 def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
     """Return the number of workers of each tag, in the order of the manifest.
-
-    :func:`conflicts` must return nothing for ``spec``. Equal input gives equal counts.
+    :func:`conflicts` must find none in ``spec``. Equal input gives equal counts.
     """
     ranges = ranges_of(spec)
     counts = {tag: low for tag, (low, _) in ranges.items()}
@@ -70,7 +69,7 @@ def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
 
 
 def ranges_of(spec: DeploymentSpec) -> dict[str, tuple[int, int | None]]:
-    """Return each tag's (minimum, maximum): by default (1, None), or (0, None) without tasks."""
+    """Return each tag's (minimum, maximum), by default (1, None), or (0, None) without tasks."""
     named = {task.component for task in spec.tasks.values()}
     return {
         tag: (int(tag in named), None)
@@ -112,7 +111,7 @@ def _first_handed_out(
     rest: int,
     weights: Mapping[str, float],
 ) -> dict[str, int]:
-    """Return counts a few workers below the result of :func:`_share`, to save its steps."""
+    """Return counts slightly below the result of :func:`_share`, to save most of its steps."""
     # Adding workers one by one leaves all pools with about the same work per worker. This amount
     # is found by bisection.
     target = sum(counts.values()) + rest
@@ -137,7 +136,7 @@ def _first_handed_out(
 
 
 def conflicts(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return contradictions between limits of the manifest, each with the smallest valid value."""
+    """Return contradictory limits in the manifest, each with the smallest valid value."""
     lows = {tag: low for tag, (low, _) in ranges_of(spec).items() if low}
     least = sum(lows.values())
     shown = ", ".join(f"{tag} {low}" for tag, low in lows.items())

@@ -1,4 +1,4 @@
-"""Simulated runs, from which confidence and intervals are computed. No I/O.
+"""Simulated runs for computing confidence and intervals. No I/O.
 
 Many tasks of a name are simulated in groups whose size falls towards the end (factoring, Hummel et
 al. 1992), because the last tasks determine when all have finished.
@@ -56,7 +56,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Overlap:
-    """Two names of which each later task waits only for its share of the earlier tasks."""
+    """Two names. Each later task waits only for its share of the earlier tasks."""
 
     earlier: int
     later: int
@@ -118,7 +118,7 @@ def _starts(
 def _tasks(
     network: Network, calls: Sequence[ExpectedTasks], workers: Sequence[int]
 ) -> tuple[list[int], list[_Task]]:
-    """Return each pool's slots, and the groups of each name, both scaled down if there are many."""
+    """Return each pool's slots and each name's groups, both scaled down for many tasks."""
     pool_of = {tag: pool for pool, tag in enumerate(network.tags)}
     slots = [count * each for count, each in zip(workers, network.slots, strict=True)]
     shares = [1.0] * len(slots)
@@ -144,7 +144,7 @@ def _tasks(
 def _before(
     calls: ExpectedTasks, everything: Sequence[ExpectedTasks], position: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Return the positions of the names before. A name without tasks is replaced by its own."""
+    """Return the positions of the preceding names. A name without tasks is replaced by its own."""
     by_name = {c.task: c for c in everything}
     found: set[int] = set()
     seen: set[str] = set()
@@ -282,7 +282,7 @@ class _Simulation:
         return math.inf if unfinished else now
 
     def follow(self, overlap: _Overlap, group: int, now: float) -> None:
-        """Queue the later groups that waited only for ``group``, which has finished."""
+        """Queue the later groups that waited only for ``group``, now finished."""
         waits, ready = self.group_waits[overlap.later], []
         for other in overlap.groups[group]:
             waits[other] -= 1
@@ -292,7 +292,7 @@ class _Simulation:
             self.queue(overlap.later, ready, now)
 
     def release(self, place: int, now: float) -> None:
-        """Queue the groups of a name that waits for no whole name."""
+        """Queue the groups of a name that does not wait for a whole name."""
         self.queue(place, [g for g, waits in enumerate(self.group_waits[place]) if not waits], now)
 
     def queue(self, place: int, groups: Iterable[int], now: float) -> None:
@@ -325,7 +325,7 @@ _LEAST_S = 1e-6
 
 
 class DrawnDurations:
-    """Distribution of a name's durations: a bootstrap, or a lognormal one if few were measured."""
+    """Distribution of a name's durations: a bootstrap, or lognormal for few measurements."""
 
     def __init__(self, calls: ExpectedTasks) -> None:
         forecast = calls.forecast
@@ -370,7 +370,7 @@ def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
 
 
 def error_of(calls: ExpectedTasks) -> float:
-    """Return the error (of logarithms) that a name's tasks share, without the sampling error."""
+    """Return the shared error (of logarithms) of a name's tasks, without the sampling error."""
     if calls.guessed:
         return ERROR_OF_GUESS
     return ERROR_OF_MANIFEST if calls.forecast.source == "manifest" else 0.0

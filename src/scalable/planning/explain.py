@@ -34,7 +34,7 @@ _SERVES = {
 
 @dataclass(frozen=True)
 class PlanExplanation:
-    """A plan, and the values from which it was made."""
+    """A plan, and the values that it was made from."""
 
     spec: DeploymentSpec
     plan: Plan
@@ -48,7 +48,7 @@ class PlanExplanation:
 
 
 def explain(given: PlanExplanation) -> tuple[str | None, tuple[str, ...]]:
-    """Return the limit that decided the counts (None if they were fixed), and the reasons."""
+    """Return the limit that determined the counts (None if they were fixed), and the reasons."""
     binding = None if given.choice is None else _binding(given)
     reasons = [
         *_objective(given, binding),
@@ -81,7 +81,7 @@ def _binding(given: PlanExplanation) -> str:
 
 
 def _binds_cost(given: PlanExplanation, workers: Sequence[int]) -> str:
-    """Return the limit that keeps the plan from being cheaper."""
+    """Return the limit that prevents a cheaper plan."""
     choice, problem = given.choice, given.problem
     assert choice is not None
     if all(n <= low for n, low in zip(workers, problem.bounds.least, strict=True)):
@@ -96,7 +96,7 @@ def _binds_cost(given: PlanExplanation, workers: Sequence[int]) -> str:
 
 
 def _ceiling(given: PlanExplanation, workers: Sequence[int]) -> str:
-    """Return the limit that keeps the run from being shorter."""
+    """Return the limit that prevents a shorter run."""
     spec, problem = given.spec, given.problem
     total = total_limit(spec)
     network, time_s = problem.predicted, problem.time_s(workers)
@@ -263,7 +263,7 @@ def _trust(given: PlanExplanation) -> Iterator[str]:
 
 
 def _elsewhere(given: PlanExplanation) -> Iterator[str]:
-    """Yield a sentence if durations were measured only on other targets."""
+    """Yield a note if durations were measured only on other targets."""
     target = given.spec.target_name
     moved = [c for c in given.calls if c.count and c.forecast.elsewhere]
     if not moved:
@@ -278,7 +278,7 @@ def _elsewhere(given: PlanExplanation) -> Iterator[str]:
 
 
 def _evidence(calls: Sequence[ExpectedTasks], *, low: bool) -> str:
-    """Return how many measured tasks support the forecasts, or which name lacks them."""
+    """Return how many measured tasks support the forecasts, or which name has none."""
     starts = "is low: " if low else "is not low, although "
     if evidence_of(calls) >= _ENOUGH_EVIDENCE:
         measured = sum(c.forecast.samples for c in calls if c.measured)

@@ -1,7 +1,7 @@
 """Search for worker counts, from the cheapest to the fastest. No I/O.
 
-It starts with the minimum counts. Each step enlarges the pools that save most time for their cost,
-and counts never shrink.
+It starts with the minimum counts. Each step enlarges the pools that save most time per cost. Counts
+never shrink.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class _Step:
 
 
 def trace(network: Network, bounds: CountBounds) -> list[Workers]:
-    """Return counts from the minimum to those at which more workers do not shorten the run.
-
+    """Return counts from the minimum up to those where more workers do not shorten the run.
     The minimum of each pool with tasks must be at least one.
     """
     ladder = [_candidates(network, bounds, pool) for pool in range(len(network.tags))]
@@ -71,7 +70,7 @@ def trace(network: Network, bounds: CountBounds) -> list[Workers]:
 
 
 def _candidates(network: Network, bounds: CountBounds, pool: int) -> list[int]:
-    """Return the ascending counts of a pool to try, each faster than the previous count."""
+    """Return the ascending counts of a pool to try, each faster than the one before."""
     least = bounds.least[pool]
     most = min(bounds.most[pool], max(least, network.most_useful(pool)))
     if bounds.total is not None:
@@ -133,7 +132,7 @@ def _layer_steps(
 
 
 def _blocks(network: Network) -> list[list[list[int]]]:
-    """Return blocks of layers, in which layers that share a pool are together."""
+    """Return blocks of layers. Layers that share a pool are in the same block."""
     blocks: list[tuple[set[int], list[list[int]]]] = []
     for layer in network.layers:
         pools = {network.stages[i].pool for i in layer}
@@ -175,7 +174,7 @@ def _layer_alone(
 
 
 class _SharedLayers:
-    """Layers that share pools, so that a larger pool shortens several of them."""
+    """Layers that share pools, so a larger pool shortens several of them."""
 
     def __init__(
         self,
@@ -195,7 +194,7 @@ class _SharedLayers:
         self._tops = [max(times[i][0] for i in layer) for layer in block]
 
     def steps(self) -> Iterator[_Step]:
-        """Yield steps, each for the layer that saves most time for its cost."""
+        """Yield steps, each for the layer that saves most time per cost."""
         known = {number: self._shorten(number) for number in range(len(self._block))}
         while True:
             able = [step for step in known.values() if step is not None and step.saved > 0]
@@ -218,7 +217,7 @@ class _SharedLayers:
         return max(self._times[i][at[self._pool_of[i]]] for i in self._block[number])
 
     def _shorten(self, number: int) -> _Step | None:
-        """Return the step that shortens a layer's longest stages, if anything does."""
+        """Return the step that shortens a layer's longest stages, or None."""
         moves: dict[int, int] = {}
         for i in self._block[number]:
             pool, own = self._pool_of[i], self._times[i]
@@ -262,7 +261,7 @@ def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
 def _chain_steps(
     network: Network, bounds: CountBounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Yield steps, each for the pool of the longest chain that saves most for its cost."""
+    """Yield steps, each for the pool of the longest chain that saves most time per cost."""
     at = [0] * len(ladder)
     times = _times(network, ladder)
     while True:
@@ -293,7 +292,7 @@ def _chain_steps(
 
 
 def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[float]) -> list[int]:
-    """Return the stages of the longest chain, the last stage first."""
+    """Return the stages of the longest chain, starting with the last stage."""
     if not ends:
         return []
     at: int | None = max(range(len(ends)), key=ends.__getitem__)
@@ -311,7 +310,7 @@ def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[floa
 
 
 def _fill(network: Network, bounds: CountBounds, workers: Workers) -> Iterator[Workers]:
-    """Yield counts that use up the rest of the total after the last step that fitted."""
+    """Yield counts that use up the rest of the total after the last possible step."""
     if bounds.total is None:
         return
     counts = list(workers)
@@ -334,7 +333,7 @@ def _fill(network: Network, bounds: CountBounds, workers: Workers) -> Iterator[W
 
 
 def _raised(bounds: CountBounds, workers: Workers) -> Workers:
-    """Raise counts to the minimum of all pools together, which does not shorten the run."""
+    """Raise counts to the minimum of all pools together. This does not shorten the run."""
     counts = list(workers)
     for pool, most in enumerate(bounds.most):
         counts[pool] += min(most - counts[pool], bounds.least_total - sum(counts))

@@ -1,4 +1,4 @@
-"""Workers that would be idle according to earlier runs. No I/O."""
+"""Workers that would be idle, judging by earlier runs. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scalable.planning.work import ExpectedTasks, slots_of
 
 @dataclass(frozen=True)
 class IdleWorkers:
-    """Workers of one pool for which no task is known."""
+    """Workers of one pool without known tasks."""
 
     tag: str
     #: Number in the plan.
@@ -28,7 +28,7 @@ class IdleWorkers:
 def known_calls(
     spec: DeploymentSpec, knowledge: Knowledge, calls: Sequence[ExpectedTasks]
 ) -> dict[str, int]:
-    """Return the greatest known number of tasks of each pool that earlier runs used."""
+    """Return the largest known number of tasks of each pool used by earlier runs."""
     # A pool with a guessed number of tasks has no entry.
     planned = dict.fromkeys(spec.components, 0)
     guessed = set()
@@ -46,7 +46,7 @@ def known_calls(
 def idle_workers(
     spec: DeploymentSpec, known: Mapping[str, int], given: Mapping[str, int]
 ) -> Iterator[IdleWorkers]:
-    """Yield the pools with more workers than known calls; ``known`` is from :func:`known_calls`."""
+    """Yield the pools with more workers than known tasks (from :func:`known_calls`)."""
     for tag, calls in known.items():
         useful = math.ceil(calls / slots_of(spec, tag))
         if given[tag] > useful:
@@ -54,7 +54,7 @@ def idle_workers(
 
 
 def idle_sentence(spec: DeploymentSpec, idle: IdleWorkers) -> str:
-    """Return a sentence about a pool's idle workers, and what asks for them."""
+    """Return a sentence about a pool's idle workers, and the setting that requests them."""
     told = (
         f"{idle.workers - idle.useful} of {idle.workers} {idle.tag} workers would idle if this run "
         f"sends no more calls to the pool than earlier runs, at most {idle.calls}; "

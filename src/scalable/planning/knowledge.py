@@ -73,7 +73,7 @@ class Knowledge:
     today: dt.date | None = None
 
     def startup_of(self, tag: str) -> float | None:
-        """Return the seconds of a start, measured or else assumed, or None if unknown."""
+        """Return the seconds of a start, measured or assumed, or None if unknown."""
         if tag in self.startup_s:
             return self.startup_s[tag]
         # A start is assumed only if the provider gives the price of its seconds.

@@ -1,7 +1,7 @@
 """Estimate of the time that a graph of tasks takes on given worker counts. No I/O.
 
-A run takes as long as its longest chain of stages, but at least as long as the work of any pool
-divided by the pool's slots.
+A run takes as long as its longest chain of stages, but at least any pool's work divided by its
+slots.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Z95 = NormalDist().inv_cdf(0.95)
 
 @dataclass(frozen=True)
 class ReadyStage:
-    """Tasks of one pool that become ready together, because they wait for the same names."""
+    """Tasks of one pool that become ready together, since they wait for the same names."""
 
     #: Position of the pool in :attr:`Network.tags`.
     pool: int
@@ -59,7 +59,7 @@ class ReadyStage:
 
 @dataclass
 class Network:
-    """Stages and the pools that run them."""
+    """Stages, and the pools that run them."""
 
     tags: Sequence[str]
     #: Slots of one worker of each pool.
@@ -84,7 +84,7 @@ class Network:
         ]
 
     def finish_s(self, workers: Sequence[int]) -> float:
-        """Return the seconds until all tasks have finished, or inf without a needed worker."""
+        """Return the seconds until all tasks have finished, or inf if a worker is missing."""
         return self.compose(workers, self.times_s(workers))[0]
 
     def times_s(self, workers: Sequence[int]) -> list[float]:
@@ -100,9 +100,7 @@ class Network:
         self, workers: Sequence[int], times: Sequence[float]
     ) -> tuple[float, list[float], int | None]:
         """Return the run's seconds, the end of each stage, and the pool that limits the run.
-
-        The pool is None if a chain of stages limits the run. ``times`` are those of
-        :meth:`times_s`.
+        The pool is None if a chain of stages limits the run. ``times`` come from :meth:`times_s`.
         """
         ends: list[float] = []
         binding = None
@@ -127,7 +125,7 @@ class Network:
 
     @property
     def layered(self) -> bool:
-        """True if each stage waits for all stages of the layer before it."""
+        """True if each stage waits for all stages of the previous layer."""
         layers = self.layers
         for earlier, later in itertools.pairwise(layers):
             if any(set(self.stages[i].before) != set(earlier) for i in later):
@@ -137,7 +135,7 @@ class Network:
 
     @property
     def layers(self) -> list[list[int]]:
-        """Positions of the stages, grouped by the number of stages in the longest chain before."""
+        """Positions of the stages, grouped by the length of the longest chain before them."""
         depth: list[int] = []
         for stage in self.stages:
             depth.append(1 + max((depth[i] for i in stage.before), default=-1))
@@ -148,7 +146,7 @@ class Network:
 
 
 def spread_of(forecast: Forecast) -> float:
-    """Return the standard deviation of the logarithms of durations, or 0 for equal durations."""
+    """Return the standard deviation of the logarithms of durations, or 0 if all are equal."""
     if min(forecast.q50_s, forecast.q80_s) <= 0:
         return 0.0
     near = math.log(forecast.q80_s / forecast.q50_s) / _Z80
@@ -163,9 +161,7 @@ def make_network(
     duration_of: Callable[[Forecast], float] = lambda forecast: forecast.mean_s,
 ) -> Network:
     """Return the network of stages, without unknown names in ``after``.
-
-    The order of ``slots`` is that of the pools. ``duration_of`` returns the seconds to plan for a
-    task.
+    ``slots`` are in the order of the pools. ``duration_of`` returns a task's seconds to plan for.
     """
     tags = list(slots)
     by_name = {c.task: c for c in calls}
@@ -223,7 +219,7 @@ def _overhang(calls: ExpectedTasks) -> float:
 
 
 def _longest(calls: ExpectedTasks, duration_s: float) -> float:
-    """Return the expected seconds of the longest task if durations are lognormal."""
+    """Return the expected seconds of the longest task, for lognormal durations."""
     spread = spread_of(calls.forecast)
     if spread == 0 or calls.count == 1:
         return duration_s

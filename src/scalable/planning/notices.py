@@ -1,4 +1,4 @@
-"""Warnings about valid values that are too small or have no effect, and errors of mounts."""
+"""Warnings about values that are too small or have no effect, and errors of mounts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ LEAST_SAMPLES = 5
 
 
 def advise_memory(spec: DeploymentSpec, calls: Sequence[ExpectedTasks]) -> tuple[MemoryAdvice, ...]:
-    """Return advice on reservations that measured tasks show to be far too large, or small."""
+    """Return advice on reservations that are far too large or small for measured tasks."""
     found = []
     for tag in spec.components:
         measured = [

@@ -1,4 +1,4 @@
-"""Choice of the worker counts that serve an objective: minimize time or cost, or balance both."""
+"""Choice of worker counts for an objective: minimize time or cost, or balance both."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Problem:
         return self.predicted.finish_s(workers) * self.overhead
 
     def planned_s(self, workers: Sequence[int]) -> float:
-        """Return the duration of the run with the work that the policy plans for."""
+        """Return the duration of the run for the work that the policy plans for."""
         return self.planned.finish_s(workers) * self.overhead
 
     def cost(
@@ -116,13 +116,13 @@ class Problem:
         return self.cost(workers) if self.released else self.held(workers)
 
     def stated(self, workers: Sequence[int]) -> float:
-        """Return the cost that a plan states: :meth:`spent` with prices, else :meth:`cost`."""
+        """Return the cost stated in a plan: :meth:`spent` with prices, else :meth:`cost`."""
         return self.cost(workers) if self.unit == WORKER_SECONDS else self.spent(workers)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Worker counts that serve an objective, and the alternatives."""
+    """Worker counts chosen for an objective, and the alternatives."""
 
     point: Point
     #: From the fewest to the most useful workers, each point faster and dearer than the last.
@@ -136,10 +136,9 @@ class Choice:
 
 
 def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> Choice:
-    """Choose the worker counts that serve an objective.
-
-    Raises PlanError if no counts keep to the deadline or the budget, unless only guessed work
-    exceeds it.
+    """Choose the worker counts for an objective.
+    Raises PlanError if no counts meet the deadline or the budget, unless only guessed work exceeds
+    it.
     """
     states = trace(problem.planned, problem.bounds)
     least_s = problem.planned_s(states[-1])
@@ -195,12 +194,12 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
 
 
 def _deadline(least_s: float) -> str:
-    """Return a value of ``--deadline`` that suffices, in whole minutes if there are several."""
+    """Return a sufficient value of ``--deadline``, in whole minutes if there are several."""
     return f"{math.ceil(least_s)}s" if least_s <= 120 else f"{math.ceil(least_s / 60)}m"
 
 
 def _pick(problem: Problem, request: PlanRequest, within: Sequence[Point]) -> Point:
-    """Return the point that serves the objective, given points from the cheapest to the fastest."""
+    """Return the point for the objective, from points ordered from cheapest to fastest."""
     if request.objective == "balance":
         return balanced(within)
     if request.objective == "minimize time":
@@ -218,7 +217,7 @@ def _work_s(network: Network) -> float:
 
 
 def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> tuple[str, bool]:
-    """Return why the run cannot be shorter, and True if more workers would shorten it."""
+    """Return why the run cannot be shorter, and whether more workers would shorten it."""
     bounds, planned, most = problem.bounds, problem.planned, sum(workers)
     apart = [  # useful count of each pool without the common total
         max(n, min(high, planned.most_useful(pool)))
@@ -261,7 +260,7 @@ def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tu
 
 
 def _worker_rates(problem: Problem) -> list[float]:
-    """Return the price of each pool scaled to 1, plus a little for the cost of waiting."""
+    """Return each pool's price scaled to 1, plus a little for the cost of waiting."""
     pools = range(len(problem.bounds.rates))
     none = problem.cost_of_pools([0] * len(pools))
     more = [problem.cost_of_pools([int(p == pool) for p in pools]) - none for pool in pools]
@@ -284,7 +283,7 @@ def _spread(states: Sequence[Workers], points: int) -> list[Workers]:
 
 
 def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Workers]:
-    """Return all states about as fast as ``near``, and a few faster and slower states."""
+    """Return all states about as fast as ``near``, and a few faster and slower ones."""
     low, high = 0, len(states) - 1
     while low < high:
         middle = (low + high) // 2
@@ -300,7 +299,7 @@ def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Wo
 def _front(
     problem: Problem, states: Sequence[Workers], kept: Point | None = None
 ) -> tuple[Point, ...]:
-    """Return the points of all states that are faster than each state before, and ``kept``."""
+    """Return the points of all states that are faster than all states before, and ``kept``."""
     found: list[Point] = []
     for workers in states:
         point = problem.point(workers)
@@ -386,7 +385,7 @@ def candidates(
 
 
 def _places(states: Sequence[Workers], number: int, first: int) -> list[int]:
-    """Return evenly spaced indexes from ``first`` on, and the last index."""
+    """Return evenly spaced indices from ``first`` on, and the last index."""
     step = max(1, len(states) // number)
     return [i for i in (*range(0, len(states) - 1, step), len(states) - 1) if i >= first]
 
@@ -416,7 +415,6 @@ def fewest(
     network: Network, bounds: CountBounds, starts: Sequence[Workers], within_s: float
 ) -> Workers:
     """Return the cheapest counts within a time limit that a bounded search finds.
-
     It shrinks the pools of each start, the most promising start first. Then it exchanges workers
     between pools while this lowers the cost. In small graphs it tries every useful count.
     """
@@ -437,7 +435,7 @@ class _Trimming:
     looks: int = 0
 
     def shrink(self, workers: Workers) -> Workers:
-        """Return the cheaper result of shrinking the dearest or the cheapest pools first."""
+        """Return the cheaper result of shrinking the most or the least expensive pools first."""
         saving = [rate * count for rate, count in zip(self.bounds.rates, workers, strict=True)]
         dearest = sorted(range(len(workers)), key=lambda pool: -saving[pool])
         found = [self._shrunk(workers, order) for order in (dearest, dearest[::-1])]

@@ -44,10 +44,9 @@ def make_plan(
     request: PlanRequest | None = None,
 ) -> Plan:
     """Return a plan with worker counts, predicted time, cost and reasons.
-
-    :func:`.counts.conflicts` must return nothing for ``spec``. Equal input gives equal plans.
-    Without ``request``, the manifest alone determines the counts. Raises PlanError if no counts
-    within the bounds meet the deadline or the budget.
+    :func:`.counts.conflicts` must find none in ``spec``. Equal input gives equal plans. Without
+    ``request``, the manifest alone determines the counts. Raises PlanError if no counts within the
+    bounds meet the deadline or the budget.
     """
     knowledge, request = knowledge or Knowledge(), request or PlanRequest()
     prices = knowledge.prices or written_prices(spec)
@@ -85,7 +84,7 @@ def make_plan(
 
 
 def written_prices(spec: DeploymentSpec) -> Prices | None:
-    """Return the target's ``prices``, or else its price per core, or None without both."""
+    """Return the target's ``prices``, or its price per core, or None without both."""
     per_core, named = spec.price_per_core_hour, spec.prices
     hourly = {
         tag: named[tag] if tag in named else component.cpus * (per_core or 0.0)
@@ -116,7 +115,7 @@ class _Sizing:
     prices: Prices | None
 
     def problem(self, counts: Mapping[str, int] | None = None) -> Problem:
-        """Return the problem, in which ``counts``, if given, are the only possible counts."""
+        """Return the problem. If ``counts`` are given, they are the only possible counts."""
         spec, prices = self.spec, self.prices
         hourly = dict.fromkeys(spec.components, 3600.0) if prices is None else prices.hourly_by_tag
         rates = {tag: hourly.get(tag, 0.0) / 3600 for tag in spec.components}
@@ -261,7 +260,6 @@ def _task(calls: ExpectedTasks) -> TaskPrediction:
 def _kept(
     problem: Problem, calls: Sequence[ExpectedTasks], knowledge: Knowledge, choice: Choice
 ) -> tuple[FrontPoint, ...]:
-    """Return evenly spaced points of the front, including both ends and the chosen point."""
     front = choice.front
     step = max(1.0, (len(front) - 1) / (KEPT_POINTS - 1))
     positions = {round(i * step) for i in range(KEPT_POINTS)} | {len(front) - 1}
@@ -305,11 +303,10 @@ def bounds_of(
     rates: Mapping[str, float],
 ) -> CountBounds:
     """Return the bounds of all pools, in the order of the manifest.
-
     Each tag with tasks (``working``) gets at least one worker. So does a tag without ``workers``
-    that no task names (not ``known``) if the total allows it, because users may submit tasks to it.
-    ``rates`` are costs per worker-second. Raises PlanError if a tag with known tasks cannot get a
-    worker.
+    and without named tasks (not ``known``), if the total allows it, because users may submit tasks
+    to it. ``rates`` are costs per worker-second. Raises PlanError if a tag with known tasks cannot
+    get a worker.
     """
     total = total_limit(spec)
     most = {tag: UNBOUNDED if n is None else n for tag, n in most_of(spec).items()}
@@ -352,9 +349,8 @@ def quantiles(
     problem: Problem, calls: Sequence[ExpectedTasks], knowledge: Knowledge, points: Sequence[Point]
 ) -> list[tuple[float, float]]:
     """Return the 80 % quantiles of time and cost of each point, at least the prediction.
-
-    They come from simulated runs, and those of the time from earlier predictions if there are
-    enough. Between simulated points, the ratio of quantile and prediction is interpolated.
+    They come from simulated runs, and for the time from earlier predictions if there are enough.
+    Between simulated points, the ratio of quantile and prediction is interpolated.
     """
     step = max(1.0, (len(points) - 1) / (SIMULATED - 1))
     places = sorted({min(round(i * step), len(points) - 1) for i in range(SIMULATED)})

@@ -39,8 +39,7 @@ class PlanRequest:
         deadline: str | float | None = None,
         budget: float | None = None,
     ) -> PlanRequest:
-        """Return the request for the options that a user gave, after checking them.
-
+        """Check the user's options, and return the request.
         Without an objective, a deadline requests the cheapest plan within it, and a budget alone
         the fastest. With policy ``manual``, both are only compared with the prediction. Raises
         NotImplementedError for an unknown objective, and PlanError for other invalid options.

@@ -37,10 +37,9 @@ def confidence(
     predicted_s: float,
 ) -> float:
     """Return the probability that a run takes 0.8 to 1.25 times as long as predicted.
-
     It is the share of correct past predictions, estimated with a beta distribution. The prior mean
     is the share of ``draws`` in that range, or 0.5 without draws. The result is at most the rule of
-    succession's probability that one more prediction holds after all of them have held.
+    succession's probability after only correct predictions.
     """
     low, high = BAND
     inside = sum(low * predicted_s <= draw <= high * predicted_s for draw in draws)
@@ -68,7 +67,7 @@ def evidence_of(calls: Sequence[ExpectedTasks]) -> float:
 def interval(
     past_predictions: Sequence[PastPrediction], draws: Sequence[float], predicted: float
 ) -> tuple[float, float]:
-    """Return the 80 % interval of the actual value, extended to include the prediction."""
+    """Return the 80 % interval of the actual value, widened to include the prediction."""
     values = sorted(draws)
     if len(past_predictions) >= PREDICTIONS_FOR_INTERVAL:
         usual = overhead(past_predictions)

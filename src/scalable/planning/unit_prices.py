@@ -12,7 +12,6 @@ def unit_prices(
     spec: DeploymentSpec, starting: Starting, prices: Prices | None = None
 ) -> dict[str, dict[str, float]]:
     """Return ``per_hour``, ``minimum_s`` and ``granularity_s`` of each tag with a known price.
-
     Billed time is at least ``minimum_s`` seconds, rounded up to a multiple of ``granularity_s``.
     Without ``prices``, only the manifest's prices are known.
     """

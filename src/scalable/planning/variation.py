@@ -21,7 +21,7 @@ _STEPS, _RANGE = 21, 2.5
 
 
 class RunLevel(NamedTuple):
-    """Durations of one run compared with those of all runs."""
+    """Durations of one run relative to those of all runs."""
 
     #: Logarithm of the run's work / the work of as many tasks of mean duration.
     log_ratio: float
@@ -31,7 +31,7 @@ class RunLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class RunSpread:
-    """Variation of all task durations from run to run, whose logarithm has a normal prior."""
+    """Variation of all task durations from run to run. Its logarithm has a normal prior."""
 
     #: Prior median of the variation, as standard deviation of logarithms.
     middle: float = ASSUMED_VARIATION
@@ -64,7 +64,7 @@ class RunSpread:
         return found / 2
 
     def draw(self, chance: random.Random) -> float:
-        """Return the logarithm of the next run's durations / those of the earlier runs."""
+        """Return the logarithm of the next run's durations relative to the earlier runs'."""
         spreads, sums = self._grid
         place = bisect(sums, chance.random() * sums[-1])
         spread = spreads[min(place, len(spreads) - 1)]

@@ -1,4 +1,4 @@
-"""Number and duration of the tasks for which a plan is made. No I/O."""
+"""Number and duration of the tasks in a plan. No I/O."""
 
 from __future__ import annotations
 
@@ -47,10 +47,9 @@ def expected_calls(
     spec: DeploymentSpec, knowledge: Knowledge, most: Mapping[str, int | None]
 ) -> list[ExpectedTasks]:
     """Return the expected tasks of a run, in the order of the manifest.
-
-    If neither the manifest nor an earlier run names a task, each component is expected to run tasks
-    of its own name. Otherwise a component that no task names is idle. Guessed counts are multiples
-    of ``most``, the tags' maximum numbers of workers.
+    If neither the manifest nor an earlier run has tasks, each component is expected to run tasks of
+    its own name. Otherwise a component without tasks is idle. Guessed counts are multiples of
+    ``most``, the tags' maximum numbers of workers.
     """
     return [
         _calls(task, spec, knowledge, most.get(task.component)) for task in _tasks(spec, knowledge)

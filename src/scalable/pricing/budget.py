@@ -17,7 +17,7 @@ HELD_AT = 0.8
 
 
 class Stage(StrEnum):
-    """Stage of the spending of a budget."""
+    """Stage in the spending of a budget."""
 
     OPEN = "open"
     HELD = "held"
@@ -26,21 +26,21 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Largest worker counts that the spending of a budget allows."""
+    """Largest worker counts that a budget allows at its current stage."""
 
     stage: Stage = Stage.OPEN
     #: Largest counts while no pool may grow. A missing tag may have no worker.
     counts: Mapping[str, int] | None = None
 
     def allows(self, tag: str, count: int) -> int:
-        """Return the count, lowered to what is allowed."""
+        """Return the count, limited to the allowed one."""
         return count if self.counts is None else min(count, self.counts.get(tag, 0))
 
     def limited(self, wanted: Mapping[str, int]) -> dict[str, int]:
         return {tag: self.allows(tag, count) for tag, count in wanted.items()}
 
     def shrunk(self, wanted: Mapping[str, int]) -> Self:
-        """Return the ceiling after pools have shrunk, because they do not grow again."""
+        """Return the ceiling after pools have shrunk, since they may not grow again."""
         if self.counts is None:
             return self
         return replace(self, counts={t: min(n, wanted.get(t, n)) for t, n in self.counts.items()})
@@ -54,10 +54,9 @@ def next_ceiling(
     wanted: Mapping[str, int],
     present: Mapping[str, int],
 ) -> Ceiling:
-    """Return the ceiling for the present spending.
-
+    """Return the ceiling for the current spending.
     From 80 % of the budget on, a pool keeps at most the workers that it has at that moment. Lost
-    workers may be replaced. ``present`` counts workers that are charged for or connected.
+    workers may be replaced. ``present`` counts charged or connected workers.
     """
     if budget is None or spent < HELD_AT * budget:
         return Ceiling()
@@ -68,7 +67,7 @@ def next_ceiling(
 
 
 def describe_spent(spent: float, budget: float) -> str:
-    """Return a clause about the spent part of a budget, for messages."""
+    """Return a phrase about the spent part of a budget, for messages."""
     share = math.floor(100 * spent / budget)
     amount = f"{format_amount(budget, CURRENCY)} {CURRENCY}"
     return f"{format_amount(spent, CURRENCY)} of the budget of {amount} are spent ({share} %)"

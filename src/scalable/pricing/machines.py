@@ -1,4 +1,4 @@
-"""Choice of machines by price: the cheapest that fits, and the cheapest to pack."""
+"""Choice of machines by price: the cheapest that fits, and the cheapest to fill."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ def cheapest(
     spot: float = 0.0,
 ) -> Offer | None:
     """Return the cheapest machine that holds a worker, if any.
-
     Equal prices are ordered by cores, memory and name. ``spot`` is the fraction of machines at spot
-    prices, 0 to 1. The worker's size includes what runs next to it.
+    prices, 0 to 1. The worker's size includes programs that run next to it.
     """
     here = (offer for offer in offers if region in (None, offer.price.region))
     return next(iter(by_price(here, cpus, memory_bytes, gpus, spot=spot)), None)
@@ -48,9 +47,8 @@ def packed(
     most_units: int | None = None,
 ) -> Packing | None:
     """Return the machine on which ``wanted`` workers cost least, and its number of workers.
-
-    The last machine may not be full. Of costs up to :data:`ALIKE` times the least, the fewest
-    workers on a machine win: less is lost with a machine, and less is idle. ``reserved_bytes`` of
+    The last machine may not be full. Among costs up to :data:`ALIKE` times the least, the fewest
+    workers per machine win, so that a lost or partly idle machine costs less. ``reserved_bytes`` of
     each machine are kept for the operating system. None if no machine holds a worker.
     """
     wanted = max(1, wanted)

@@ -17,7 +17,7 @@ EVIDENCE_S = 30.0
 
 
 class Charge(NamedTuple):
-    """Unit for which its backend charges, as its manager reports it."""
+    """Unit charged by its backend, as reported by its manager."""
 
     tag: str
     #: Charged seconds of the unit's machine, as far as its manager has measured them.
@@ -33,7 +33,7 @@ class Charge(NamedTuple):
 
 @dataclass(frozen=True)
 class Bill:
-    """Bill of one machine, up to its deletion or up to now."""
+    """Bill of one machine, up to its deletion or the present."""
 
     machine: str
     manager: str
@@ -66,10 +66,9 @@ class _Life:
 
 
 class Meter:
-    """Costs of a cluster's machines, for times that are seconds of one clock.
-
+    """Costs of a cluster's machines. All times are seconds of one clock.
     Memory grows with the number of pools and existing machines, not with time. ``began`` is the
-    time since which the scheduler's machine is charged.
+    time since when the scheduler's machine is charged.
     """
 
     def __init__(self, began: float, scheduler: HourlyPrice | None = None) -> None:
@@ -95,7 +94,7 @@ class Meter:
     # Evidence -------------------------------------------------------------------------------------
 
     def report(self, manager: str, charges: Mapping[str, Charge], now: float) -> list[Bill]:
-        """Record all charged units of a manager, and return the bills of machines that are gone."""
+        """Record all charged units of a manager, and return the bills of vanished machines."""
         present: dict[str, _Life] = {}
         for unit, charge in charges.items():
             name = unit if charge.machine is None else charge.machine
@@ -125,7 +124,7 @@ class Meter:
         return life
 
     def look(self, working: Mapping[str, bool], now: float) -> None:
-        """Record the connected workers, whose machines exist, and which of them have tasks."""
+        """Record the connected workers, since their machines exist, and which of them are busy."""
         passed, self._looked_at = max(0.0, now - self._looked_at), max(now, self._looked_at)
         for life in self._lives.values():
             here = [w for workers in life.units.values() for w in workers if w in working]
@@ -141,7 +140,7 @@ class Meter:
         return [self._settle(key, now) for key in [k for k in self._lives if k[0] == manager]]
 
     def end(self, now: float) -> list[Bill]:
-        """Settle all machines because the cluster is deleted, and return their bills."""
+        """Settle all machines when the cluster is deleted, and return their bills."""
         return [self._settle(key, now) for key in list(self._lives)]
 
     def _settle(self, key: tuple[str, str], now: float | None) -> Bill:
@@ -157,7 +156,7 @@ class Meter:
     # Results --------------------------------------------------------------------------------------
 
     def bills(self) -> list[Bill]:
-        """Return the bills, up to now, of the existing machines."""
+        """Return the bills of the existing machines up to now."""
         return [life.bill(name) for (_, name), life in self._lives.items()]
 
     def scheduler_cost(self, now: float) -> Cost:
@@ -210,9 +209,8 @@ class Meter:
         }
 
     def go_on(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state of an earlier scheduler, whose clock was the same, and return self.
-
-        Machines that their managers report are charged from their start, others up to the last
+        """Restore the state of an earlier scheduler with the same clock, and return self.
+        Machines reported by their managers are charged from their start, others up to the last
         evidence. Raises KeyError, TypeError or ValueError for a damaged state.
         """
         self._carried = float(state["scheduler"])

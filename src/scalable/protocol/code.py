@@ -138,9 +138,7 @@ def in_image(name: str, image: str | None = None) -> str:
 
 
 def located(error: BaseException, where: str, call: str) -> BaseException | None:
-    """Return a task's ModuleNotFoundError with the process name added.
-    None for other errors, and if the message already contains the name.
-    """
+    """Return a ModuleNotFoundError that names the process, or None if it need not be changed."""
     if type(error) is not ModuleNotFoundError or where in str(error):
         return None
     told = f"{error} on {where}, in {call}. {_way_out(error)}"
@@ -239,7 +237,7 @@ def parts_of(data: bytes) -> Sequence[memoryview]:
 
 
 def unpack(data: bytes, files: CarriedFiles, place: Path) -> None:
-    """Unpack an archive into ``place``, which is either complete or does not exist afterwards.
+    """Unpack an archive into ``place``. On failure, ``place`` does not exist afterwards.
     Raises ArchiveError for content that differs from the description or lies outside ``place``.
     """
     raw = _uncompressed(data, files)
@@ -292,7 +290,7 @@ _SCRATCH_SPACE = "dask-scratch-space"
 
 
 def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` without server nodes' local directories, which others could recreate."""
+    """Return ``sys.path`` without server nodes' local directories. Others could recreate them."""
     return tuple(entry or str(Path.cwd()) for entry in lasting(sys.path))
 
 

@@ -62,7 +62,7 @@ def billed(
     idle: float,
     budget: float | None = None,
 ) -> Event:
-    """Return a machine's cost row, which replaces the earlier rows of the machine.
+    """Return a machine's cost row. It replaces the machine's earlier rows.
     The scheduler's row has an empty tag and manager, and is the only one with the budget. ``idle``
     is the cost of the time without tasks.
     """

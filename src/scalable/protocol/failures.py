@@ -268,9 +268,7 @@ class OutOfMemory(KilledWorker):
 
 
 class WalltimeReached(KilledWorker):
-    """A task ran until its worker's walltime was over, in each of its attempts.
-    ``ran_s`` and ``walltime_s`` are in seconds.
-    """
+    """A task ran until its worker's walltime (in seconds) was over, in each of its attempts."""
 
     def __init__(
         self, task: Any, last_worker: Any, allowed_failures: int, ran_s: float, walltime_s: float

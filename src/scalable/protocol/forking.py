@@ -52,7 +52,6 @@ class WorkerStart:
     config: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def to_line(self) -> bytes:
-        """Return the settings as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod

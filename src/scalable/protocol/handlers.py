@@ -142,9 +142,7 @@ class SchedulerCalls:
         workers: Mapping[str, str],
         walltimes: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        """Drain workers, a mapping from names to the reasons shown to users.
-        ``walltimes`` has the remaining seconds and the whole walltime, by name.
-        """
+        """Drain workers, given reasons by name. ``walltimes`` has remaining and total seconds."""
         more = (
             {"walltimes": {n: list(times) for n, times in walltimes.items()}} if walltimes else {}
         )
@@ -197,9 +195,7 @@ class SchedulerCalls:
         return answer
 
     async def workers(self, tag: str | None = None, first: int = 0) -> dict[str, Any]:
-        """Return the number of workers, and the overviews of at most 250 after ``first``.
-        Tag "" selects workers without a tag, and None all workers.
-        """
+        """Return a tag's worker count (None: of all), and up to 250 overviews after ``first``."""
         answer: dict[str, Any] = await self._call(Handler.WORKERS, tag=tag, first=first)
         return answer
 
@@ -273,9 +269,7 @@ class SchedulerCalls:
         return answer
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
-        """Return a task's details as :meth:`.CallView.to_dict` does.
-        ``key`` is the key of the task, or of its bundle if ``position`` is given.
-        """
+        """Return a task's details as :meth:`.CallView.to_dict` does, by its or its bundle's key."""
         answer: dict[str, Any] = await self._call(Handler.CALL, key=key, position=position)
         return answer
 

@@ -195,9 +195,7 @@ class Importer(MetaPathFinder):
         return spec
 
     def use(self, code: str) -> None:
-        """Import the versions of a code id from now on. Running tasks keep theirs.
-        Unknown ids are ignored.
-        """
+        """Import the versions of a known code id from now on. Running tasks keep theirs."""
         if code == self.current or not code:
             return
         with self._lock:
@@ -260,7 +258,7 @@ class Importer(MetaPathFinder):
 
 
 def with_place(error: ModuleNotFoundError, call: str) -> ModuleNotFoundError:
-    """Return a ModuleNotFoundError with process and hint added to Python's own message."""
+    """Add the process and a hint to a ModuleNotFoundError with Python's own message."""
     importer = here()
     if importer is None or str(error) != f"No module named {error.name!r}":
         return error

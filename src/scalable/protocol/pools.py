@@ -104,9 +104,7 @@ def _amount(value: Any) -> Any:
 
 
 def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
-    """Return the slots that a task takes on a tag's worker, or 0 if it needs other workers.
-    Without a tag, a task without resources takes 1 slot.
-    """
+    """Return the slots that a task takes on a tag's worker, or 0 if it needs other workers."""
     asked = resources or {}
     if not tag:
         return 0 if asked else 1

@@ -88,9 +88,7 @@ def check_private(path: str | os.PathLike[str]) -> None:
 
 
 class PrivateDirectory:
-    """Private directory that is locked while in use, and removed after that.
-    If its process was killed, the same user's next process removes it.
-    """
+    """Private directory that is locked while in use, and removed after that."""
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
         self.path = make_private(_prefix(), parent)

@@ -263,9 +263,7 @@ _words: dict[int, Segment] = {}
 
 
 def process_of(told: Any) -> int | None:
-    """Return the process id in another process's introduction, or None without shared memory.
-    Both need the same machine, user, process id namespace and memory limit.
-    """
+    """Return the id of a process that can share memory, from its introduction, or None."""
     try:
         own = introduction()
         process, part = told["process"], Part(*told["part"])
@@ -288,9 +286,7 @@ def _memory_domain() -> str:
 
 
 def limiting_group(groups: str, root: Path) -> str:
-    """Return the control group with the memory limit of a process, or "" without a limit.
-    ``groups`` is in the format of cgroups(7).
-    """
+    """Return the control group (see cgroups(7)) that limits a process's memory, or ""."""
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):

@@ -285,7 +285,7 @@ class Stream:
         return pieces
 
     def delivered(self, count: int) -> None:
-        """Record that received bytes were passed on, which makes room for more."""
+        """Record that received bytes were passed on, so that there is room for more."""
         self._delivered += count
 
     def _framed(self, frame: bytes) -> None:

@@ -118,7 +118,7 @@ def run_next(seconds: float = _CHECK_S) -> None:
 
 
 def run_until_done(future: Future[Any]) -> None:
-    """Run tasks in this thread until a future is done."""
+    """Run tasks in this thread until the given future is done."""
     future.add_done_callback(lambda _: _tasks.put(None))  # wake up
     while not future.done():
         run_next()

@@ -32,7 +32,7 @@ class ShowOutput(WorkerPlugin):
 
 
 class TaskStream:
-    """Standard output or error that also passes on what tasks write to it."""
+    """Standard output or error that also forwards the output of tasks."""
 
     def __init__(self, stream: Any, write: Callable[[str], bool]) -> None:
         self._stream = stream

@@ -1,6 +1,6 @@
-"""The interface of providers: plug-ins that run workers on one kind of target.
+"""Interface of providers: plugins that run workers on one kind of target.
 
-A third party registers a class with the methods of :class:`DeploymentProvider`, at run time or in
+Third parties register a class with the methods of :class:`DeploymentProvider`, at run time or in
 the entry point group ``scalable.providers``. This module does not import Dask.
 """
 
@@ -66,7 +66,7 @@ class OptionsModel:
     Parameters
     ----------
     module, name
-        Module of the model, and the model's name in it.
+        Module, and name of the model in it.
     """
 
     def __init__(self, module: str, name: str) -> None:
@@ -79,7 +79,7 @@ class OptionsModel:
 
 @runtime_checkable
 class ClusterHandle(Protocol):
-    """A running cluster, from the point of view of its users.
+    """A running cluster, from its users' point of view.
 
     Any cluster object of ``distributed`` is a cluster handle.
     """
@@ -94,7 +94,7 @@ class ClusterHandle(Protocol):
 
     @property
     def security(self) -> Any:
-        """The ``distributed.Security`` that clients need, or None."""
+        """``distributed.Security`` for clients, or None."""
 
     def close(self) -> Any:
         """Stop the cluster. A second call has no effect."""
@@ -125,13 +125,13 @@ class DeploymentProvider(Protocol):
         Raises
         ------
         scalable.errors.ProviderError
-            When the backend refuses the cluster; nothing is left running.
+            When the backend refuses the cluster. Nothing is left running.
         """
 
     def scale(self, cluster: ClusterHandle, plan: ScalePlan) -> None:
         """Set the pools to the plan's worker counts. Return before workers start or stop.
 
-        Idempotent. Counts are absolute; a pool that the plan does not name stays as it is.
+        Idempotent. Counts are absolute. Pools that are not in the plan stay as they are.
         """
 
 
@@ -148,7 +148,7 @@ class ClusterServices(Protocol):
         Parameters
         ----------
         directory
-            Directory of the cluster; its name is the cluster's UUID.
+            Directory of the cluster, named after the cluster's UUID.
         service
             ``scheduler``, or the id of a manager.
         program
@@ -174,10 +174,10 @@ class ClusterLifecycle(Protocol):
     """
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """Return the pools whose workers one manager will start; start nothing yet.
+        """Return the pools of one manager, without starting workers yet.
 
-        If ``site.detached``, the workers outlive the manager's process. They are labelled with the
-        cluster's id and their own names, by which ``launcher.adopt()`` finds them again.
+        If ``site.detached``, the workers outlive the manager's process. Their labels, the cluster's
+        id and their own names, are how ``launcher.adopt()`` finds them.
 
         Raises
         ------
@@ -201,7 +201,7 @@ class ClusterLifecycle(Protocol):
     def delete(self, cluster_id: str) -> list[str]:
         """Stop all jobs and processes of a cluster, except the calling process or job.
 
-        Return a description of each, once all have stopped; empty if there are none.
+        Return a description of each once all have stopped. Empty if there are none.
 
         Raises
         ------
@@ -223,14 +223,14 @@ class ClusterLifecycle(Protocol):
         """
 
     def place_of(self, spec: DeploymentSpec) -> Mapping[str, str]:
-        """Return the site that a target names, without any request."""
+        """Return a target's site, without any request."""
 
     def remote(self, place: Mapping[str, str]) -> RemotePlace:
-        """Return an object that finds and reaches the clusters of one site, without any request."""
+        """Return an object that finds and reaches a site's clusters, without any request."""
 
 
 class TunnelEnd(Protocol):
-    """The side of a tunnel on this machine."""
+    """Local end of a tunnel."""
 
     async def open(self) -> int:
         """Listen on loopback, and return the port."""
@@ -242,9 +242,9 @@ class TunnelEnd(Protocol):
 class RemotePlace(Protocol):
     """Finds and reaches the clusters on a site that shares no files with the user's machine.
 
-    The site's objects are authoritative. They store the files of each cluster: its record, its
-    credentials, the resolved manifest. They belong to one root object, so that deleting the root
-    deletes everything. Any process with the user's access to the site can use a cluster.
+    The site's objects are authoritative. They store each cluster's files: its record, its
+    credentials, the resolved manifest. They belong to one root object, whose deletion deletes
+    everything. Any process with the user's access to the site can use a cluster.
 
     Methods may be called from any thread. Each returns or raises
     :class:`scalable.errors.ProviderError` within seconds.
@@ -260,10 +260,10 @@ class RemotePlace(Protocol):
         """Map ``scheduler`` and each manager to its state. Empty if there is no root."""
 
     def address(self, cluster_id: str) -> str | None:
-        """Return the address of the scheduler if this process runs on the site, else None."""
+        """Return the scheduler's address if this process runs on the site, else None."""
 
     def outer_address(self, cluster_id: str) -> str | None:
-        """Return the address of the scheduler for workers on other sites, or None."""
+        """Return the scheduler's address for workers on other sites, or None."""
 
     def tunnel(self, cluster_id: str) -> TunnelEnd:
         """Return a tunnel to the scheduler. It reconnects automatically."""
@@ -280,11 +280,11 @@ class RemotePlace(Protocol):
         """
 
     def keep(self, cluster_id: str, seconds: float | None) -> None:
-        """Set the seconds until the backend deletes the cluster, even if unused. None: never."""
+        """Set the seconds until the backend deletes the cluster, even if unused (None: never)."""
 
     def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
-        """Delete the root object, and return when everything that it owns is gone.
+        """Delete the root object, and return when all its objects are gone.
 
-        Return descriptions of what was deleted; empty if there is no such cluster. A program of the
+        Return descriptions of the deleted objects, empty for an unknown cluster. A program of the
         cluster itself does not wait.
         """

@@ -1,4 +1,4 @@
-"""Prices in force on a target, and the estimate of a plan's cost, for providers with prices."""
+"""Prices in force on a target, and the estimate of a plan's cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_UNITS = 8
 
 @dataclass(frozen=True)
 class Quote:
-    """The prices of one target."""
+    """Prices of one target."""
 
     #: Rates of the workers, by tag. A tag without a known price is missing.
     rates: Mapping[str, Rate] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Quote:
 
 
 def prices_in_force(package: str, region: str, spec: DeploymentSpec) -> list[Price]:
-    """Return the prices of a region: from the manifest, else from the table."""
+    """Return the prices of a region, from the manifest or else from the table."""
     found = {price.shape: price for price in prices_of(package) if price.region == region}
     for shape, hourly in spec.prices.items():
         if shape in spec.components:
@@ -73,7 +73,7 @@ def unknown_names(package: str, spec: DeploymentSpec) -> list[str]:
 
 
 def estimated(quote: Quote, plan: ScalePlan) -> CostEstimate | None:
-    """Return the hourly cost of a plan's workers and programs, or None if no worker has a price."""
+    """Return the hourly cost of a plan's workers and programs, or None if workers have no price."""
     if not quote.rates:
         return None
     by_tag = {
@@ -105,18 +105,18 @@ def _unique(texts: Iterable[str]) -> list[str]:
 
 
 def share_counted(share: float, request: MachineRequest) -> float:
-    """Return the share of spot prices that counts when the type of a machine is chosen."""
+    """Return the share of spot prices to assume for the choice of a machine's type."""
     return share if request.units and (request.spot or share < 1) else 0.0
 
 
 def spot_share(spot: object) -> float:
-    """Return the fraction of machines at spot prices that a target's option ``spot`` names."""
+    """Return the fraction of spot machines in a target's option ``spot``."""
     return float(spot) if isinstance(spot, bool | int | float) else 0.0
 
 
 @dataclass(frozen=True)
 class Machines:
-    """The machine types that a target may use, with their prices."""
+    """Machine types of a target, with their prices."""
 
     offers: Sequence[Offer]
     #: Types that the target names; the first with a price is used. Empty for the cheapest.
@@ -195,13 +195,13 @@ def program_rates(price_of: Callable[[float, int], Price | None]) -> dict[str, R
 
 
 def said_shape(tag: str, rate: Rate) -> str:
-    """Return a sentence that names the machine type of a pool's workers."""
+    """Return a sentence about the machine type of a pool's workers."""
     on_one = "1 worker" if rate.units == 1 else f"up to {rate.units} workers"
     return f"Workers of {tag!r} run on {rate.price.shape}, {on_one} on each."
 
 
 def most_units(workers: WorkerRange | None) -> int:
-    """Return the upper limit for a pool's workers on one machine."""
+    """Return the maximum number of a pool's workers per machine."""
     most = None if workers is None else workers.maximum
     return MOST_UNITS if most is None else max(1, min(MOST_UNITS, most))
 

@@ -21,7 +21,7 @@ _registered: dict[str, type[Any]] = {}
 
 
 def _is_built_in(key: str) -> bool:
-    """A built-in provider has the name of its folder."""
+    """Return whether a provider is built in, that is, whether it has a folder."""
     found = find_spec(f"{__package__}.{key}") if key.isidentifier() else None
     return found is not None and found.submodule_search_locations is not None
 
@@ -50,9 +50,9 @@ def register_provider(name: str, cls: type[Any]) -> None:
     Parameters
     ----------
     name
-        Name of the provider; case does not matter.
+        Name of the provider, in any case.
     cls
-        A class with the methods of :class:`scalable.providers.base.DeploymentProvider`.
+        Class with the methods of :class:`scalable.providers.base.DeploymentProvider`.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def provider_class(name: str) -> type[Any]:
     Raises
     ------
     UnknownProviderError
-        When no provider has the name; a KeyError whose hint lists the known providers.
+        When no provider has the name. It is a KeyError with a hint that lists the known providers.
     ProviderError
         When an installed provider cannot be imported.
     """
@@ -98,14 +98,14 @@ def provider_class(name: str) -> type[Any]:
 
 
 def get_provider(name: str) -> Any:
-    """Return an instance of a provider; errors are those of :func:`provider_class`."""
+    """Return an instance of a provider. Raises the errors of :func:`provider_class`."""
     return provider_class(name)()
 
 
 def provider_traits(name: str) -> Traits:
     """Return the traits of a provider, without importing a built-in provider.
 
-    Errors are those of :func:`provider_class`.
+    Raises the errors of :func:`provider_class`.
     """
     key = name.lower()
     if key not in _registered and _is_built_in(key):
@@ -114,7 +114,7 @@ def provider_traits(name: str) -> Traits:
 
 
 def machine_providers() -> tuple[str, ...]:
-    """Return the names of the built-in providers whose workers are processes of this machine."""
+    """Return the names of the built-in providers with workers on this machine."""
     return tuple(name for name in sorted(_built_in()) if provider_traits(name).on_this_machine)
 
 
@@ -159,10 +159,9 @@ def _option_model(name: str) -> Any:
 
 
 def option_models() -> Mapping[str, Any]:
-    """Return the pydantic models of providers' options, by the provider's name in lower case.
+    """Return the pydantic models of providers' options, by lower-case provider name.
 
-    A provider is loaded when its model is looked up. The model is None if the provider accepts
-    any option, and if the provider is a plug-in that cannot be imported; the import error is
-    raised when the provider is used.
+    A provider is loaded when its model is looked up. The model is None if the provider accepts any
+    option, or is a plugin that cannot be imported. Its import error is raised when it is used.
     """
     return _OptionModels()

@@ -1,5 +1,5 @@
 """Clusters on disk: their records, addresses, credentials and reported status.
-This package only reads and writes files. ``lifecycle`` contacts clusters and stops them.
+This package only reads and writes files. ``clusters`` contacts clusters and stops them.
 """
 
 from scalable.records.access_file import (

@@ -1,4 +1,4 @@
-"""Access files: what clients and managers on other machines need to connect to a cluster."""
+"""Access files, with which clients and managers on other machines connect to a cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class AccessFile:
-    """Address of a cluster, and the credentials for connecting to it."""
+    """Address of a cluster, with the credentials for it."""
 
     id: str
     name: str
@@ -34,7 +34,7 @@ class AccessFile:
 
     @classmethod
     def of(cls, directory: ClusterDirectory) -> AccessFile:
-        """Raise ClusterError if the cluster has no scheduler that other processes can reach."""
+        """Return a cluster's access. Raise ClusterError without a reachable scheduler."""
         record, scheduler = directory.record(), directory.scheduler()
         if record.embedded:
             raise ClusterError(
@@ -59,7 +59,7 @@ class AccessFile:
 
 
 def find_access(name: str) -> AccessFile:
-    """Return address and credentials of a cluster: name, ``provider/name``, id (prefix) or file.
+    """Return access to a cluster by name, ``provider/name``, id (prefix) or access file.
     Raise ClusterError if no cluster or several clusters match, or the credentials are unusable.
     """
     try:
@@ -73,8 +73,8 @@ def find_access(name: str) -> AccessFile:
 
 def write_access_file(path: Path, directory: ClusterDirectory) -> None:
     """Write a cluster's address and credentials to a file that only its owner can read.
-    Raise ClusterError if the path is a symbolic link, not a regular file, or another user's. Raise
-    it for a remote cluster too, to which each process opens its own tunnel.
+    Raise ClusterError if the path is a symbolic link, not a regular file, or another user's, and
+    for a remote cluster, since each process opens its own tunnel to it.
     """
     if directory.record().remote:
         raise ClusterError(

@@ -1,4 +1,4 @@
-"""The directory of one cluster."""
+"""Directory of one cluster."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ REMOVALS = 3
 
 
 class ClusterDirectory:
-    """The private directory of one cluster. Its name is the cluster's id.
-    Each file has one writer, and is replaced atomically. The creator of the cluster, or the process
-    that deletes it, writes the record. The scheduler and the managers write the files about
-    themselves.
+    """Private directory of one cluster, named after the cluster's id.
+    Each file has one writer, and is replaced atomically. The record is written by the creator of
+    the cluster, or the process that deletes it. The scheduler and the managers write the files
+    about themselves.
     """
 
     #: Why this user can never reach the scheduler, as far as that is known.
@@ -87,7 +87,7 @@ class ClusterDirectory:
 
     @staticmethod
     def parent() -> Path:
-        """Return the directory that contains the directories of all clusters."""
+        """Return the parent directory of all clusters' directories."""
         return settings.state_dir() / "clusters"
 
     # State ----------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class ClusterDirectory:
         return state_of(record, status, sight, now)
 
     def not_listening(self) -> str:
-        """Return what the scheduler does if :meth:`scheduler` returns None, in words."""
+        """Return a phrase about the scheduler for when :meth:`scheduler` returns None."""
         return f"cannot be reached: {self.refused}" if self.refused else "does not listen yet"
 
     def is_over(self) -> bool:
@@ -118,9 +118,9 @@ class ClusterDirectory:
         spec: str | None = None,
         plan: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Create the directory of a new cluster, before its processes are started.
-        Raise NameTakenError if another cluster that is not embedded has the name. Raise
-        ClusterError if the lock is held for too long, or the files cannot be written.
+        """Create the directory of a new cluster, before its processes start.
+        Raise NameTakenError if another detached cluster has the name, and ClusterError if the lock
+        is held for too long or the files cannot be written.
         """
         made = cls(cls.parent() / record.id)
         texts = {MANIFEST: manifest_yaml, PLAN: json.dumps(plan or {})}
@@ -177,7 +177,7 @@ class ClusterDirectory:
     # Reading and writing --------------------------------------------------------------------------
 
     def record(self) -> ClusterRecord:
-        """Raise FileNotFoundError without a record, and ClusterError for an unusable one."""
+        """Return the record. FileNotFoundError without one, ClusterError for an unusable one."""
         path = self.path / RECORD
         try:
             return ClusterRecord.from_dict(json.loads(read_private(path)))
@@ -190,7 +190,7 @@ class ClusterDirectory:
             ) from error
 
     def may_be_named(self, name: str) -> bool:
-        """Return whether an unreadable record contains a cluster's name."""
+        """Return whether an unreadable record contains the name of a cluster."""
         try:
             text = (self.path / RECORD).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -200,7 +200,7 @@ class ClusterDirectory:
         return re.search(rf'"name":\s*{re.escape(json.dumps(name))}', text) is not None
 
     def scheduler(self) -> dict[str, Any] | None:
-        """Return process, address and run of the scheduler, or None until it listens."""
+        """Return process, address and run of the scheduler, or None before it listens."""
         said = self._read(SCHEDULER)
         return said and self._checked(SCHEDULER, said, {**_SCHEDULER_KINDS, **_PROGRAM_KINDS})
 
@@ -208,7 +208,6 @@ class ClusterDirectory:
         self._write(SCHEDULER, said)
 
     def status(self) -> dict[str, Any] | None:
-        """Return the last status that the scheduler wrote."""
         status = self._read(STATUS)
         if status is not None:
             self._checked(STATUS, status, _STATUS_KINDS)
@@ -220,7 +219,7 @@ class ClusterDirectory:
         self._write(STATUS, status)
 
     def spending(self) -> dict[str, Any] | None:
-        """Return the last costs that the scheduler wrote, for a successor of it."""
+        """Return the costs last written by the scheduler, for its successor."""
         return self._read(SPENDING)
 
     def write_spending(self, state: Mapping[str, Any]) -> None:
@@ -228,7 +227,7 @@ class ClusterDirectory:
         self._write(SPENDING, state)
 
     def services(self) -> dict[str, dict[str, Any]]:
-        """Map the started programs to their process or job. Raise ClusterError if unreadable."""
+        """Map the started programs to their process or job. ClusterError if unreadable."""
         notes = self._read(SERVICES) or {}
         return {
             service: self._checked(SERVICES, note, _PROGRAM_KINDS)
@@ -239,19 +238,17 @@ class ClusterDirectory:
         self._write(SERVICES, notes)
 
     def plan(self) -> dict[str, Any]:
-        """Return the plan for which the cluster was created, or an empty dictionary."""
+        """Return the plan that the cluster was created for, or an empty dictionary."""
         return self._read(PLAN) or {}
 
     def manager_directory(self, manager: str) -> Path:
-        """Raise ClusterError if the id leads to another directory."""
+        """Return a manager's directory. ClusterError if its id leads elsewhere."""
         return self.path / "managers" / names.FILE_NAME.require(manager)
 
     def write_request(
         self, manager: str, manifest_yaml: str, spec: str | None, values: str | None = None
     ) -> None:
-        """Write a manager's resolved manifest, for people, its spec if that has a JSON form, and
-        the secret values of its workers as JSON.
-        """
+        """Write a manager's resolved manifest (for people), and its spec and secrets if given."""
         parent = private_directory(self.manager_directory(manager))
         write_private(parent / MANIFEST, manifest_yaml)
         if spec is not None:
@@ -260,7 +257,6 @@ class ClusterDirectory:
             write_private(parent / SECRETS, values)
 
     def secret_values(self, manager: str) -> str:
-        """Return the secret values of a manager's workers as JSON."""
         try:
             return read_private(self.manager_directory(manager) / SECRETS)
         except FileNotFoundError:
@@ -282,7 +278,7 @@ class ClusterDirectory:
         return self.path if manager is None else self.manager_directory(manager)
 
     def managers(self) -> dict[str, dict[str, Any]]:
-        """Map the managers that the scheduler has accepted to their processes."""
+        """Map the managers accepted by the scheduler to their processes."""
         found = {}
         for path in (self.path / "managers").glob(f"*/{MANAGER}"):
             try:
@@ -300,7 +296,7 @@ class ClusterDirectory:
         return self.path / "logs"
 
     def worker_logs(self) -> Path | None:
-        """Return the directory of the workers' output, or None until the scheduler has named it."""
+        """Return the directory of the workers' output, or None until the scheduler reports it."""
         said = self.record().log_dir or (self.scheduler() or {}).get("log_dir")
         return None if said is None else Path(said)
 
@@ -311,7 +307,6 @@ class ClusterDirectory:
         """Update the copies of the logs. Here they are always up to date."""
 
     def token(self) -> str:
-        """Return the access token of the dashboard."""
         return read_private(self.path / TOKEN)
 
     def write_pem(self, authority: str, certificate: str, key: str) -> None:
@@ -320,9 +315,7 @@ class ClusterDirectory:
             write_private(directory / name, text)
 
     def pem(self) -> dict[str, str]:
-        """Map keywords of ``distributed.Security`` to PEM strings.
-        Raise ClusterError if files are missing, or other users could read them.
-        """
+        """Map keywords of ``distributed.Security`` to PEM strings. May raise ClusterError."""
         try:
             texts = [read_private(self.path / "tls" / name) for name in _PEM]
         except FileNotFoundError as error:
@@ -352,7 +345,7 @@ class ClusterDirectory:
     def _checked(
         self, name: str, value: Any, kinds: _Kinds, required: Iterable[str] = ()
     ) -> dict[str, Any]:
-        """Return a part of a file. Raise ClusterError if a value has another type."""
+        """Return a checked part of a file. Raise ClusterError if a value has a wrong type."""
         fault = None
         found: dict[str, Any] = value
         if not isinstance(value, dict):
@@ -448,7 +441,7 @@ def sight_of(
     services: Callable[[], Mapping[str, Mapping[str, Any]]],
 ) -> Sight | None:
     """Observe a cluster's scheduler, or the user's process. None if no process is known.
-    ``services`` returns the process or job of each program. It is called only if needed.
+    ``services`` returns the process or job of each program, and is called only if needed.
     """
     identity: Mapping[str, Any] | None = record.creator if record.embedded else scheduler
     if not identity:
@@ -511,7 +504,7 @@ def _directory() -> Path:
 
 
 def remember(provider: str, place: Mapping[str, str]) -> None:
-    """Record a site. Without write access it is found by its clusters only."""
+    """Record a site. Without write access, only its clusters can reveal it."""
     text = json.dumps({"provider": provider, "place": dict(place)}, sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     with suppress(OSError, ClusterError):
@@ -533,5 +526,5 @@ def remembered(provider: str) -> list[dict[str, str]]:
 
 
 def all_places(provider: str, present: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the sites of the current shell, followed by the recorded ones."""
+    """Return the current shell's sites, followed by the recorded ones."""
     return present + [place for place in remembered(provider) if place not in present]

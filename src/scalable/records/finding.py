@@ -56,7 +56,7 @@ def copies() -> list[ClusterRecord]:
 
 def opened(path: Path) -> ClusterDirectory:
     """Return the cluster in a directory. A remote one fetches its data from its site.
-    Errors are those of :meth:`ClusterDirectory.record`.
+    Raises the errors of :meth:`ClusterDirectory.record`.
     """
     directory = ClusterDirectory(path)
     if not directory.record().remote:
@@ -66,10 +66,10 @@ def opened(path: Path) -> ClusterDirectory:
 
 
 def find(name: str) -> ClusterDirectory:
-    """Return the directory of a cluster: name, ``provider/name``, id or prefix of 4+, or run name.
+    """Return a cluster's directory by name, ``provider/name``, id (prefix of 4+) or run name.
     A cluster with an unreadable record is found by its full id, or by its name if the file still
-    contains it. Raise UnknownClusterError, with a hint that lists the names, if none matches.
-    Raise ClusterError if several match, or if none matches and some records are unreadable.
+    contains it. Raise UnknownClusterError, with a list of names, if none matches, and ClusterError
+    if several match, or if none matches and some records are unreadable.
     """
     try:
         found = _find(name)
@@ -114,7 +114,7 @@ def _find(name: str) -> ClusterDirectory:
 
 
 def _run_of(directory: ClusterDirectory) -> str | None:
-    """Return the name of a cluster's run, or None if there is none or it is unreadable."""
+    """Return the name of a cluster's run, or None if it has none or it is unreadable."""
     try:
         run = (directory.scheduler() or {}).get("run")
     except ClusterError:
@@ -126,8 +126,8 @@ def status_of(
     directory: ClusterDirectory, now: float, answer: Mapping[str, Any] | None = None
 ) -> ClusterStatus:
     """Return the status of a cluster, from its files and the process table.
-    ``answer``, a fresh status of the scheduler, replaces that on disk. Raise FileNotFoundError if
-    the cluster has just been removed.
+    ``answer``, a fresh status of the scheduler, replaces the one on disk. Raise FileNotFoundError
+    if the cluster has just been removed.
     """
     record, scheduler = directory.record(), directory.scheduler()
     status = directory.status() if answer is None else answer

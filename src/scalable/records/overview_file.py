@@ -1,4 +1,4 @@
-"""The file in which sessions report their clusters to the enclosing ``scalable run``."""
+"""File in which sessions report their clusters to the enclosing ``scalable run``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from scalable.model.overview import Overview
 
 @dataclass(frozen=True)
 class ShownCluster:
-    """The last overview of one session's cluster. ``ended``: the session has finished."""
+    """Last overview of one session's cluster. ``ended`` is true if the session has finished."""
 
     overview: Overview
     ended: bool = False
 
 
 class OverviewFile:
-    """The last overviews of the clusters of a workflow's sessions, in one file.
+    """Last overviews of the clusters of a workflow's sessions, in one file.
     The process that started the workflow creates and reads the file. The sessions, possibly in
-    several processes, write into it under a lock.
+    several processes, write to it under a lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class OverviewFile:
         self._change(lambda shown: shown.update({session: entry}))
 
     def end(self, session: str) -> None:
-        """Mark a session as finished. Errors are those of :meth:`show`."""
+        """Mark a session as finished. Raises the errors of :meth:`show`."""
 
         def mark(shown: dict[str, Any]) -> None:
             if session in shown:

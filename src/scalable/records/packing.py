@@ -1,4 +1,4 @@
-"""The files of a cluster as strings, for backends that store them in their own objects."""
+"""Files of a cluster as strings, for backends that store them in their own objects."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def key_of(path: str) -> str:
 
 
 def path_of(key: str) -> str:
-    """Return the relative path from which :func:`key_of` made a key."""
+    """Return the relative path that :func:`key_of` has encoded."""
     return key.replace(_SLASH, "/")
 
 
 def packed(directory: ClusterDirectory, manager: str | None = None) -> dict[str, str]:
-    """Map relative paths to the files that the scheduler (``manager`` None) or a manager needs."""
+    """Map relative paths to the files needed by the scheduler (``manager`` None) or a manager."""
     paths = [directory.path / name for name in _FILES]
     if manager is not None:
         paths += sorted(p for p in directory.manager_directory(manager).iterdir() if p.is_file())
@@ -62,8 +62,8 @@ def unpack(
     files: Mapping[str, str], record: ClusterRecord, *, copied: bool = False
 ) -> ClusterDirectory:
     """Write a cluster's files into the local state directory, the record last.
-    ``record`` replaces the one in ``files``. ``copied``: the files come from a remote site, and no
-    local user has named the cluster yet. Raise ClusterError if a path leads out of the directory.
+    ``record`` replaces the one in ``files``. ``copied`` is true if the files come from a remote
+    site and no local user has named the cluster yet. Raise ClusterError if a path leads outside.
     """
     private_directory(ClusterDirectory.parent())
     made = ClusterDirectory(ClusterDirectory.parent() / names.FILE_NAME.require(record.id))
@@ -79,7 +79,7 @@ def unpack(
 
 
 def record_in(files: Mapping[str, str]) -> ClusterRecord:
-    """Return the record in a cluster's files. Raise ClusterError if it is missing or unusable."""
+    """Return the record in a cluster's files. ClusterError if it is missing or unusable."""
     try:
         return ClusterRecord.from_dict(json.loads(files[RECORD]))
     except (KeyError, ValueError, RecursionError) as error:

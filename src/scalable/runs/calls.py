@@ -27,9 +27,9 @@ _Kind = tuple[str | None, frozenset[str]]
 
 
 class RecordedTasks:
-    """Tasks of a run, where each task id is a task or a bundle of tasks.
-    A run may have millions, so values are kept in columns, about 200 bytes per task with its id.
-    Tasks are numbered in the order of their first rows.
+    """Tasks of a run. Each task id is a task or a bundle of tasks.
+    A run may have millions of tasks, so values are kept in columns, about 200 bytes per task. Tasks
+    are numbered in the order of their first rows.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -51,7 +51,7 @@ class RecordedTasks:
 
     @property
     def last_moment(self) -> float | None:
-        """Latest timestamp of all rows in epoch seconds, or None without any."""
+        """Latest timestamp of all rows in epoch seconds, or None without rows."""
         return None if self._latest == -inf else self._latest
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -125,7 +125,7 @@ class RecordedTasks:
     # Results -------------------------------------------------------------------------------------
 
     def by_name(self) -> dict[str, Sequence[int]]:
-        """Map task names to task numbers. A task without a name is named by its id."""
+        """Map task names to task numbers. A task without a name has its id as name."""
         found: dict[str, array[int]] = {}
         for (task_id, call), kind in zip(self._numbers.items(), self._kind, strict=True):
             name = self._kinds[kind][0]
@@ -137,9 +137,7 @@ class RecordedTasks:
         return {tag for kind in kinds for tag in self._kinds[kind][1]}
 
     def states(self, calls: Iterable[int]) -> Counter[str]:
-        """Return the number of tasks in each state, without cache hits.
-        A task counts in its last final state, or in its last state if none is final.
-        """
+        """Count tasks by their last final state, or else last state, without cache hits."""
         states: Counter[str] = Counter()
         for call in calls:
             if self._last[call] == FOUND:
@@ -167,21 +165,16 @@ class RecordedTasks:
         return found
 
     def queued_s(self, calls: Iterable[int]) -> list[float]:
-        """Return the measured queue times of tasks, in seconds."""
         return [value for call in calls if not isnan(value := self._queued_s[call])]
 
     def cpu_s(self, calls: Iterable[int]) -> list[float]:
-        """Return the measured CPU times of tasks, in seconds."""
         return [value for call in calls if not isnan(value := self._cpu_s[call])]
 
     def peak_memory(self, calls: Iterable[int]) -> list[float]:
-        """Return the measured peak memory of tasks, in bytes."""
         return [value for call in calls if (value := self._memory[call]) is not None]
 
     def reruns(self) -> dict[str, list[str]]:
-        """Map the ids of tasks that started more than once to the reason of each rerun.
-        Records of earlier versions have starts, but not reasons.
-        """
+        """Map the ids of tasks that started more than once to the reasons of their reruns."""
         return {
             task_id: self._reasons.get(call) or [_UNKNOWN_REASON] * (self._starts[call] - 1)
             for task_id, call in self._numbers.items()
@@ -190,7 +183,7 @@ class RecordedTasks:
 
 
 def number_in(row: Mapping[str, Any], key: str, most: float = _LARGEST) -> float | None:
-    """Return a number of a row, or None if it is anything else, or not less than ``most``."""
+    """Return a number of a row, or None for any other value or one not below ``most``."""
     value = row.get(key)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
@@ -198,14 +191,14 @@ def number_in(row: Mapping[str, Any], key: str, most: float = _LARGEST) -> float
 
 
 def _or_nan(value: object) -> float:
-    """Return a measured number, or NaN if a value is anything else or too large."""
+    """Return a measured number, or NaN for any other value or one that is too large."""
     if isinstance(value, (float, int)) and -_LARGEST < value < _LARGEST:
         return nan if isinstance(value, bool) else value
     return nan
 
 
 def text_in(row: Mapping[str, Any], key: str) -> str | None:
-    """Return a string of a row, or None if it is anything else."""
+    """Return a string of a row, or None for any other value."""
     value = row.get(key)
     return value if isinstance(value, str) else None
 
@@ -214,9 +207,7 @@ def text_in(row: Mapping[str, Any], key: str) -> str | None:
 
 
 class Bundled(NamedTuple):
-    """Tasks of one bundle, as its row describes them.
-    Cache hits are in neither count.
-    """
+    """Tasks of one bundle, as described by its row. Cache hits are not counted."""
 
     calls: int
     failed: int
@@ -227,7 +218,7 @@ class Bundled(NamedTuple):
 
 
 def bundled(row: Mapping[str, Any]) -> Bundled | None:
-    """Return the tasks of a bundle from its row, or None if the row is not a bundle's."""
+    """Return the tasks of a bundle from its row, or None for any other row."""
     told = row.get("calls")
     if not isinstance(told, Mapping):
         return None
@@ -257,7 +248,7 @@ def _between(known: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows, replacing each last row of a bundle by one per successful task."""
+    """Yield the rows, with the last row of a bundle replaced by one row per successful task."""
     for row in rows:
         calls = bundled(row)
         if calls is None:
@@ -275,7 +266,7 @@ RERUN = "rerun"
 
 
 class RetryReason(StrEnum):
-    """Reason for which a task runs again."""
+    """Reason why a task runs again."""
 
     #: Its worker was lost while it ran.
     WORKER_LOST = "worker lost"

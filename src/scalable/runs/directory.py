@@ -1,4 +1,4 @@
-""":class:`RunDirectory`, which creates a run's directory, appends rows and closes the run."""
+"""`RunDirectory`: creates a run's directory, appends rows and closes the run."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _ATTEMPTS = 100
 
 class RunDirectory:
     """Directory of one run, open for writing. Thread-safe.
-    If writing fails, one warning is logged and nothing more is recorded, but the workflow
-    continues. Several processes on one host may append to the same run. Processes on several hosts
-    must not append on NFS, which does not append atomically between hosts.
+    If writing fails, one warning is logged and recording stops, but the workflow continues. Several
+    processes on one host may append to the same run. Processes on several hosts must not append on
+    NFS, where appending is not atomic between hosts.
     """
 
     def __init__(self, path: Path, descriptors: Mapping[str, int]) -> None:
@@ -61,7 +61,7 @@ class RunDirectory:
 
     @property
     def run_id(self) -> str:
-        """Id of the run: the name of its directory."""
+        """Id of the run, which is the name of its directory."""
         return self.path.name
 
     @classmethod
@@ -77,8 +77,8 @@ class RunDirectory:
         provider: str = "",
     ) -> RunDirectory:
         """Create the directory of a new run with status ``running``. This process owns the run.
-        ``manifest_lock`` is the manifest's digest, 64 hexadecimal digits. Raises RunError if the
-        directory cannot be created.
+        ``manifest_lock`` is the manifest's digest, 64 hexadecimal digits. Raises RunError on
+        failure.
         """
         parent = Path(settings.runs_dir() if runs_dir is None else runs_dir).absolute()
         started_at = datetime.now(UTC)
@@ -100,9 +100,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
-        """Open a run that another process created, to append rows to it.
-        Raises RunError if the directory is missing or not writable.
-        """
+        """Open a run of another process to append rows. RunError if that is impossible."""
         directory = Path(path).absolute()
         try:
             return cls(directory, _open_streams(directory))
@@ -114,7 +112,7 @@ class RunDirectory:
         self.extend(stream, (row,))
 
     def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
-        """Append rows to a stream in one write, so that no rows of other writers are in between.
+        """Append rows to a stream in one write, without rows of other writers in between.
         A row is a mapping or an encoded JSON object without a newline. Raises ValueError for an
         unknown stream.
         """

@@ -12,9 +12,7 @@ from scalable.model import FailureDetails
 
 @dataclass(frozen=True)
 class FailedRow:
-    """Row of ``failures.jsonl``: a failed task, a lost worker, or a degraded pool.
-    Fields about a task are None for other failures.
-    """
+    """Row of ``failures.jsonl``: a failed task, a lost worker, or a degraded pool."""
 
     failure_class: str
     message: str
@@ -50,9 +48,7 @@ class FailureCause:
 
 
 def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
-    """Yield the failures in rows of ``failures.jsonl``.
-    The failure of the script is left out: it is the run's error, and often one of the others.
-    """
+    """Yield the failures in rows of ``failures.jsonl``, without the failure of the script."""
     for row in rows:
         told = row.get("details")
         details = told if isinstance(told, Mapping) else {}

@@ -14,18 +14,14 @@ _LISTED = 5
 
 
 def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
-    """Return the directories of all readable runs, the latest first.
-    ``runs_dir`` may be missing.
-    """
+    """Return the directories of all readable runs, the latest first. Empty without a directory."""
     starts = {path: _started_at(path) for path in Path(runs_dir).glob("run-*")}
     known = [(start, path) for path, start in starts.items() if start is not None]
     return [path for _, path in sorted(known, reverse=True)]
 
 
 def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Path:
-    """Return the directory of the run with an id or a unique prefix, by default the latest.
-    Raises RunError if no run or several runs match.
-    """
+    """Return the run with an id or a unique prefix, by default the latest, or raise RunError."""
     runs = list_runs(runs_dir)
     where = Path(runs_dir).absolute()
     if not runs:

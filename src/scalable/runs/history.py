@@ -1,5 +1,5 @@
-"""Measurements of the latest runs of a project.
-A run that finishes in order writes its measurements. Of other large records only the tail is read.
+"""Measurements of a project's latest runs.
+A run that finishes normally writes its measurements. Of other large records, only the tail is read.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class EarlierRun:
 
 
 def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[EarlierRun]:
-    """Return the measurements of a project's latest runs, the latest first.
-    An unreadable run is skipped with a warning. ``runs_dir`` may be missing.
-    """
+    """Return a project's latest measurements, the latest run first. Unreadable runs are skipped."""
     found: list[EarlierRun] = []
     left, calls = BYTES, 0
     for directory in _latest(Path(runs_dir)):
@@ -95,7 +93,7 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
 
 
 def _latest(runs_dir: Path) -> list[Path]:
-    """Return the directories of the latest runs, ordered by the time in their names."""
+    """Return the directories of the latest runs, ordered by the times in their names."""
     try:
         with os.scandir(runs_dir) as entries:
             names = [entry.name for entry in entries if entry.name.startswith("run-")]
@@ -105,7 +103,7 @@ def _latest(runs_dir: Path) -> list[Path]:
 
 
 def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
-    """Return the last rows of a file, whether these are all its rows, and their size in bytes."""
+    """Return the last rows of a file, whether they are all its rows, and their size in bytes."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -122,9 +120,7 @@ def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
 
 
 def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
-    """Return the measurements of a run, and the number of bytes read for them.
-    A run that finished in order has written them. Otherwise they come from its last rows.
-    """
+    """Return the measurements of a run as written, or from its last rows, and the bytes read."""
     written = _written(directory)
     if written is not None:
         return written
@@ -137,7 +133,7 @@ def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
 
 
 def _written(directory: Path) -> tuple[Measurements, int] | None:
-    """Return the measurements that a run has written, or None if rows were added since then."""
+    """Return the written measurements of a run, or None if rows were added after that."""
     data = _read(directory / MEASUREMENTS_FILE)
     told = data[_BEGIN:_END]
     values = decode_object(told) if data == _sealed(told) else None
@@ -148,7 +144,7 @@ def _written(directory: Path) -> tuple[Measurements, int] | None:
 
 def write_measurements(directory: Path, measured: Measurements, sizes: Mapping[str, int]) -> None:
     """Write the measurements of a whole run, so that plans need not read its rows.
-    They are valid as long as the streams keep these ``sizes`` in bytes, since rows are only added.
+    They are valid as long as the streams have these ``sizes`` in bytes, since rows are only added.
     """
     values = {"version": VERSION, "sizes": dict(sizes), **measured.to_dict()}
     sealed = _sealed(encode_row(values).encode())

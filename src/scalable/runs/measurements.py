@@ -24,7 +24,7 @@ _SAME_MOMENT = 0.02
 
 
 class CallRecord(NamedTuple):
-    """Successful call: seconds, and bytes of memory and input (None if unknown)."""
+    """Seconds of a successful call, and bytes of memory and input (None if unknown)."""
 
     tag: str
     task: str
@@ -65,7 +65,6 @@ class Measurements:
     has_hits: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values for :meth:`from_dict`."""
         tasks = {task: place for place, task in enumerate(self.counts)}
         return {
             "tasks": [
@@ -98,9 +97,9 @@ class Measurements:
 
 
 class RunMeter:
-    """Collector of the measurements of one run from its rows.
-    ``sampled`` keeps a sample of a large run's tasks. It is random, since the last tasks are often
-    the longest.
+    """Collector of one run's measurements from its rows.
+    ``sampled`` keeps a random sample of a large run's tasks, since the last tasks are often the
+    longest.
     """
 
     def __init__(self, workers: Sequence[Mapping[str, Any]], *, sampled: bool = False) -> None:
@@ -115,7 +114,6 @@ class RunMeter:
         self._chance = random.Random(0)  # noqa: S311 - a sample, the same each time
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add the next rows of ``tasks.jsonl``."""
         self._work.add(rows)
         for row in rows:
             if row.get("state") == "succeeded":
@@ -162,9 +160,7 @@ class RunMeter:
     def measurements(
         self, remembered: Iterable[Mapping[str, Any]] = (), *, whole: bool = True
     ) -> Measurements:
-        """Return the measurements, with the rows of ``remembered.jsonl``.
-        ``whole`` is True if all rows were added.
-        """
+        """Return the measurements. ``whole`` is True if all rows were added."""
         hits = [(tag or "", name, o.count) for name, tag, o in outcomes_in(remembered) if o.is_hit]
         counts = self._counts.copy()
         for tag, name, count in hits:
@@ -209,8 +205,7 @@ class WorkSpan:
 
     def seconds(self, workers: Iterable[Mapping[str, Any]]) -> float | None:
         """Return the seconds from the first submission to the last finish, or None without tasks.
-        If workers were requested before the first task, the start-up time of the first one is
-        added.
+        If workers were requested before the first task, the first one's start-up time is added.
         """
         begin, end = self._submitted, self._ended
         if begin is None or end is None:

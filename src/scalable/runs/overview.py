@@ -33,7 +33,7 @@ _MOST = 1e100
 
 @dataclass(frozen=True)
 class RunOverview:
-    """One run in a list of runs, where None means unknown."""
+    """One run in a list of runs. None means unknown."""
 
     run_id: str
     project: str
@@ -55,9 +55,7 @@ class RunOverview:
 
 
 def run_overviews(runs_dir: str | os.PathLike[str]) -> tuple[list[RunOverview], list[str]]:
-    """Return all runs, the latest first, and sentences about unreadable ones.
-    ``runs_dir`` may be missing.
-    """
+    """Return all runs, the latest first, and messages about unreadable ones."""
     found: list[tuple[float, RunOverview]] = []
     faults: list[str] = []
     for path in sorted(Path(runs_dir).glob(_NAME)):
@@ -94,7 +92,7 @@ def _overview(path: Path) -> RunOverview:
 
 
 def _summary(path: Path, state: str) -> dict[str, Any]:
-    """Return the summary of a run, computed now if the run did not write one."""
+    """Return the summary of a run, computing it if the run has not written one."""
     if state not in ("running", "interrupted"):
         try:
             written = decode_object((path / SUMMARY_FILE).read_bytes())
@@ -112,7 +110,7 @@ def _summary(path: Path, state: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class KeptRun:
-    """Run that is kept although it was chosen, and the reason."""
+    """Run that was chosen for removal but is kept, and the reason."""
 
     run_id: str
     reason: str
@@ -125,9 +123,7 @@ def chosen_runs(
     older_than_s: float | None = None,
     now: float | None = None,
 ) -> tuple[list[RunOverview], list[KeptRun]]:
-    """Return the runs to remove, and those that must stay although they were chosen.
-    ``runs`` are ordered, the latest first, of which ``keep`` stay. ``now`` is epoch seconds.
-    """
+    """Return the runs to remove beyond the latest ``keep``, and those that must stay."""
     moment = time.time() if now is None else now
     chosen: list[RunOverview] = []
     kept: list[KeptRun] = []
@@ -145,9 +141,8 @@ def chosen_runs(
 
 
 def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[KeptRun]]:
-    """Remove runs that :func:`chosen_runs` returned.
-    Return the removed ids, and the runs that stay. Each run is checked again before it is removed.
-    Links are removed, but not their targets.
+    """Remove runs returned by :func:`chosen_runs`. Return the removed ids, and the runs that stay.
+    Each run is checked again before it is removed. Links are removed without their targets.
     """
     removed: list[str] = []
     kept: list[KeptRun] = []
@@ -171,7 +166,7 @@ def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[KeptRun]]:
 
 
 def _stays(path: Path) -> str | None:
-    """Return the reason why a directory must not be removed, or None."""
+    """Return a reason why a directory must not be removed, or None."""
     try:
         fault = _is_no_directory_of_ours(path)
         if fault is not None:

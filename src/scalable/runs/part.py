@@ -19,7 +19,7 @@ _ENDED = FINAL_STATES | {FOUND}
 
 
 class RunPart:
-    """Rows that are added to a run after this object was made."""
+    """Rows added to a run after this object was created."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -37,8 +37,8 @@ class RunPart:
 
     def read(self, status: str | None = None, exit_code: int | None = None) -> RunRecord:
         """Return the record of the run with the new rows only.
-        Tasks submitted before do not count, but workers that were connected do. ``status`` and
-        ``exit_code`` are those of the part, None for the status of the run. Raises RunError if the
+        Tasks submitted before do not count, but workers connected before do. ``status`` and
+        ``exit_code`` are those of the part, or None for those of the run. Raises RunError if the
         run cannot be read.
         """
         whole = read_run(self.path)
@@ -67,12 +67,12 @@ class RunPart:
         return not self._open
 
     def _is_own(self, row: Row) -> bool:
-        """Return whether a row is not about a task that was submitted before the part."""
+        """Return whether a row does not belong to a task that was submitted before the part."""
         return text_in(row, "task_id") not in self._others
 
 
 def _follow(unended: set[str | None], rows: Iterable[Row]) -> set[str | None]:
-    """Add the unfinished tasks of rows to the set, drop the finished ones, and return it."""
+    """Update the set of unfinished tasks from rows, and return it."""
     for row in rows:
         task_id = text_in(row, "task_id")
         if text_in(row, "state") in _ENDED:

@@ -74,9 +74,8 @@ class RunRecord:
 
 
 def read_run(path: str | os.PathLike[str]) -> RunRecord:
-    """Read the record of a run as it is now.
-    Incomplete last lines, other lines that are not JSON objects, and missing files are skipped.
-    Raises RunError if ``run.json`` is missing or not JSON, or a file cannot be read.
+    """Read the current record of a run. Incomplete or invalid lines and missing files are skipped.
+    Raises RunError if ``run.json`` is missing or invalid, or a file cannot be read.
     """
     directory = Path(path)
     try:
@@ -95,21 +94,20 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
 
 
 class RunTail:
-    """Reader of the rows that are added to a run. Its ``.jsonl`` files need not exist yet."""
+    """Reader of the rows that are added to a run. Its ``.jsonl`` files may not exist yet."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._directory = Path(path)
         self._offsets = dict.fromkeys(STREAMS, 0)
 
     def poll(self) -> dict[str, list[Row]]:
-        """Return each stream's rows that were written since the last poll.
-        A line that is incomplete now is returned by a later poll. Lines that are not JSON objects
-        are skipped.
+        """Return each stream's rows written since the last poll. Invalid lines are skipped.
+        A line that is still incomplete is returned by a later poll.
         """
         return {stream: list(self.added(stream)) for stream in STREAMS}
 
     def added(self, stream: str) -> Iterable[Row]:
-        """Return the rows that were written to one stream since the last poll."""
+        """Return the rows written to one stream since the last poll."""
         path, begin = stream_path(self._directory, stream), self._offsets[stream]
         try:
             rows = StoredRows(path, begin, complete=True)

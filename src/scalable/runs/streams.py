@@ -38,7 +38,7 @@ _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 def stream_path(directory: Path, stream: str) -> Path:
-    """Return the path of the file of one stream."""
+    """Return the path of a stream's file."""
     return directory / f"{stream}.jsonl"
 
 
@@ -48,7 +48,7 @@ def encode_row(row: Mapping[str, Any]) -> str:
 
 
 def decode_object(data: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in ``data``, or None if ``data`` is anything else."""
+    """Return the JSON object in ``data``, or None for anything else."""
     try:
         # Twice as fast as Python's decoder, but stricter.
         value = from_json(data, allow_inf_nan=False)
@@ -65,13 +65,12 @@ def _decode_anything(data: bytes) -> Any:
 
 
 class StoredRows(Sequence[Row]):
-    """Rows of a stream's file as of one moment, decoded each time that they are iterated.
-    So a record of millions of rows takes no memory. An incomplete last line is neither a row nor
-    malformed: its writer was killed or has not finished. ``begin`` is a byte offset. ``keep``
-    selects rows. ``complete`` leaves out a last line without line feed even if it can be decoded.
-    ``size`` is the number of bytes up to which the file is read; ``end`` is the offset after the
-    last complete line. A missing file has no rows; an unreadable one raises RunError, now or when
-    iterated.
+    """Rows of a stream's file at one moment, decoded again in each iteration to save memory.
+    An incomplete last line is neither a row nor malformed, since its writer was killed or has not
+    finished. ``begin`` is a byte offset. ``keep`` selects rows. ``complete`` skips a last line
+    without line feed even if it can be decoded. ``size`` is the number of bytes to read, ``end``
+    the offset after the last complete line. A missing file has no rows. An unreadable one raises
+    RunError, now or during iteration.
     """
 
     def __init__(
@@ -151,14 +150,14 @@ class StoredRows(Sequence[Row]):
 
 
 def in_parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield rows in lists, so that several readers share one decoding of them."""
+    """Yield rows in lists, so that several readers share one decoding."""
     left = iter(rows)
     while some := list(islice(left, _TOGETHER)):
         yield some
 
 
 def _end_of_lines(file: BinaryIO, begin: int, size: int) -> int:
-    """Return the offset after the last line feed of a part of a file, or else ``begin``."""
+    """Return the offset after the last line feed in a part of a file, or else ``begin``."""
     end = size
     while end > begin:
         start = max(begin, end - _BUFFERED)
@@ -171,7 +170,7 @@ def _end_of_lines(file: BinaryIO, begin: int, size: int) -> int:
 
 
 def write_fully(descriptor: int, data: bytes) -> None:
-    """Write all bytes, repeating if the system accepts only a part of them at a time."""
+    """Write all bytes, even if the system accepts only a part of them at a time."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

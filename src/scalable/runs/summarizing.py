@@ -41,7 +41,7 @@ def summarize(record: RunRecord) -> Summary:
 
 
 def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
-    """Return the summary of a run whose rows about tasks have been read."""
+    """Return the summary of a run from its record and its already collected tasks."""
     run = record.run
     found = _found(record.remembered)
     by_name = calls.by_name()
@@ -92,7 +92,7 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
 
 
 def _found(rows: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str | None]]:
-    """Map task names and then tags to the number of cache hits."""
+    """Map task names and tags to the number of cache hits."""
     found: dict[str, Counter[str | None]] = {}
     for name, tag, outcome in outcomes_in(rows):
         if outcome.is_hit:

@@ -1,4 +1,4 @@
-"""Dataclasses that make up the summary of a run."""
+"""Dataclasses of a run's summary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scalable.quantiles import Durations, Quantiles
 
 @dataclass(frozen=True)
 class TaskNameSummary:
-    """Summary of the tasks of one name. Measured values are None if not measured."""
+    """Summary of the tasks of one name. Values that were not measured are None."""
 
     #: Without cache hits.
     count: int
@@ -33,7 +33,7 @@ class TaskNameSummary:
 
 @dataclass(frozen=True)
 class PoolSummary:
-    """Numbers of workers of one tag, where ``started`` equals ``removed`` + ``final``."""
+    """Worker counts of one tag. ``started`` equals ``removed`` + ``final``."""
 
     started: int = 0
     #: Workers that left before the session closed.
@@ -48,7 +48,7 @@ class PoolSummary:
 
 @dataclass(frozen=True)
 class ScalingSummary:
-    """Number of times that a pool grew, and number of times that a pool shrank."""
+    """Number of times a pool grew, and number of times it shrank."""
 
     scale_up: int = 0
     scale_down: int = 0
@@ -72,9 +72,7 @@ class FailureClass:
 
 @dataclass(frozen=True)
 class FailureSummary:
-    """Failures of tasks, workers and pools, the most frequent class first.
-    The error of the script is not among them: it is the ``error`` of the summary.
-    """
+    """Failures of tasks, workers and pools, except the script's, most frequent class first."""
 
     count: int = 0
     classes: Mapping[str, FailureClass] = field(default_factory=dict)
@@ -82,7 +80,7 @@ class FailureSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a run, where None means unknown."""
+    """Summary of a run. None means unknown."""
 
     run_id: str
     project: str
@@ -158,7 +156,7 @@ class CostSummary:
 
 
 def cost_of(rows: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> CostSummary | None:
-    """Return the cost of a run from ``workers.jsonl`` and ``plan.json``, or None if not counted."""
+    """Return the cost of a run from ``workers.jsonl`` and ``plan.json``, or None if uncounted."""
     last: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in rows:
         if row.get("event") == BILLED and _number(row.get("cost")) is not None:

@@ -1,6 +1,6 @@
 """Decisions on worker counts while tasks run: policies, and the model of durations. No I/O.
 
-``planning`` decides counts before a run. Other packages start and stop the workers.
+``planning`` decides counts before a run. Other packages start and stop workers.
 """
 
 from typing import TYPE_CHECKING

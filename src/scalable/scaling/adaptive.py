@@ -45,7 +45,7 @@ class _PoolLoad:
 
     @property
     def durations(self) -> tuple[float, ...]:
-        """Seconds of each pending task, or nothing if no duration is known."""
+        """Seconds of each pending task, or empty if no duration is known."""
         told = [length for length in self.said if length is not None]
         if not (self.ended or told):
             return ()
@@ -54,7 +54,7 @@ class _PoolLoad:
 
 
 class AdaptiveScaler:
-    """Scaler that computes worker counts from numbers of tasks and workers, without a cluster.
+    """Scaler that computes worker counts from task and worker numbers, without a cluster.
 
     The load of a tag is its number of pending tasks divided by its number of active workers. Within
     the bounds, the worker count changes only if the load is above ``scale_up_threshold`` or below
@@ -71,9 +71,8 @@ class AdaptiveScaler:
     scale_up_threshold, scale_down_threshold
         Loads (pending tasks per active worker) above and below which the count changes.
     cooldown_seconds
-        Minimum seconds between two changes of a tag's count, in any direction. One change does not
-        wait: if the bounds of a tag were changed since its last change, and its count is outside
-        them, the count moves to the nearest bound.
+        Minimum seconds between two changes of a tag's count, in any direction. A count outside
+        bounds that were changed since then moves to the nearest bound at once.
     clock
         Function that returns monotonic seconds.
 
@@ -147,8 +146,8 @@ class AdaptiveScaler:
             One mapping for each task that is queued or runs. Keys: ``tag`` and, if known,
             ``duration`` in seconds.
         active_workers
-            Number of connected or starting workers of each tag. A tag that is missing has none, or
-            if it was never given, as many as the last decision left it.
+            Number of connected or starting workers of each tag. A missing tag has none. A tag that
+            was never given has as many as the last decision left it.
         recent_completions
             One mapping for each task that finished since the last evaluation. Keys: ``tag`` and, if
             known, ``duration_s``. The scaler keeps the last 200 durations of each tag.
@@ -226,7 +225,7 @@ class AdaptiveScaler:
         ]
 
     def _count(self, load: _PoolLoad, now: float) -> tuple[int, str]:
-        """Return the new worker count of a tag, and the reason (may be empty)."""
+        """Return the new worker count of a tag, and the reason, which may be empty."""
         low, high = self._bounds(load.tag)
         wished = self._wished(load)
         count = int(max(low, min(wished, high)))
@@ -248,7 +247,7 @@ class AdaptiveScaler:
         return count, shown + ("" if count == wished else f", bounds {low} .. {high:g}")
 
     def _wished(self, load: _PoolLoad) -> int:
-        """Return the worker count that suits the load, without bounds and cooldown."""
+        """Return the worker count for the load, without bounds and cooldown."""
         needed = math.ceil(load.pending / self.scale_up_threshold - _EPSILON)
         if durations := load.durations:
             work, longest = sum(durations), max(durations)
@@ -337,7 +336,6 @@ class Pending:
 
     @property
     def known(self) -> bool:
-        """True if the duration of any task is known."""
         return not self.stated or bool(self.ended) or any(d is not None for d in self.stated)
 
     @property
@@ -346,14 +344,14 @@ class Pending:
 
     @property
     def samples(self) -> Sequence[float]:
-        """Durations from which unknown durations are drawn."""
+        """Durations to draw unknown durations from."""
         if self.known or self.assumed_s is None:
             return self.ended or [d for d in self.stated if d is not None]
         return [self.assumed_s]
 
 
 def all_known(pending: Pending) -> bool:
-    """Return True if the duration of every task is stated."""
+    """Return whether the duration of every task is stated."""
     return None not in pending.stated
 
 
@@ -385,13 +383,13 @@ def predict(pools: Sequence[Pending]) -> Prediction:
 
 
 def _draw(pool: Pending, source: random.Random) -> float:
-    """Return the seconds until a pool's tasks have finished, with unknown durations drawn."""
+    """Return the seconds until the pool's tasks have finished, with unknown durations drawn."""
     samples = pool.samples
     return _placed([source.choice(samples) if d is None else d for d in pool.stated], pool.workers)
 
 
 def _doubtful(pool: Pending, source: random.Random) -> float:
-    """Return the result of :func:`_draw` with random errors of all durations."""
+    """Return the result of :func:`_draw` with random errors in all durations."""
     if not pool.known:
         return math.exp(source.gauss(0.0, UNKNOWN_SPREAD)) * _draw(pool, source)
     spread, seen = _spread(pool.ended), len(pool.ended)
@@ -421,7 +419,7 @@ def _spread(ended: Sequence[float]) -> float:
 
 
 def _placed(lengths: Sequence[float], workers: int) -> float:
-    """Return the seconds until all tasks have finished, each on the worker that is free first."""
+    """Return the seconds until all tasks have finished, each on the next free worker."""
     early, late = lengths[:-PLACED_CALLS], lengths[-PLACED_CALLS:]
     free = [sum(early) / workers] * min(workers, len(late))
     for length in late:
@@ -431,7 +429,7 @@ def _placed(lengths: Sequence[float], workers: int) -> float:
 
 @dataclass
 class Reliability:
-    """Share of past predictions that were correct, without those that new tasks voided."""
+    """Share of past predictions that were correct, except those voided by new tasks."""
 
     held: int = 0
     judged: int = 0
@@ -458,6 +456,6 @@ class Reliability:
             self._open = now, predicted
 
     def adjusted(self, confidence: float) -> float:
-        """Return a probability, corrected by the share of correct past predictions."""
+        """Correct a probability by the share of correct past predictions."""
         total = CALCULATION_WEIGHT * confidence + self.held
         return total / (CALCULATION_WEIGHT + self.judged)

@@ -1,4 +1,4 @@
-"""Beliefs about task durations while little or nothing was measured. No I/O.
+"""Beliefs about task durations before enough measurements exist. No I/O.
 
 Estimates are combined in the logarithm, weighted by their precision, as in the normal model with
 known variances (Gelman et al., Bayesian Data Analysis, section 2.5).
@@ -62,9 +62,8 @@ class Belief(NamedTuple):
 
 class Beliefs:
     """Beliefs about all kinds of tasks at one moment.
-
-    Measured kinds of a pool move and narrow the wide prior of unknown kinds. So does the start-up
-    time of workers: tasks are usually not much shorter than the start of their worker.
+    The measured kinds of a pool shift and narrow the wide prior of unknown kinds. So does the
+    start-up time of workers, since tasks are usually not much shorter than that.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Beliefs:
         return VARIATION / math.sqrt(measured.calls)
 
     def _above(self, kind: Kind) -> Belief:
-        """Return the belief one level above a kind: its task name, the manifest, or its pool."""
+        """Return the next more general belief: that of the task name, the manifest, or the pool."""
         if kind.bucket is not None:
             task = self.of(Kind(kind.component, kind.task))
             return Belief(task.log_s, math.hypot(task.spread, self.prior.size_spread))
@@ -127,12 +126,12 @@ class Beliefs:
         return Belief(pool.log_s + self._parallel(kind), pool.spread)
 
     def _parallel(self, kind: Kind) -> float:
-        """Return by how much the logarithm of a duration exceeds that of a single task."""
+        """Return how much the logarithm of a duration exceeds that of a task running alone."""
         _, ended = self.model.measured(_task(kind))
         return self.prior.parallel * math.log(max(1, self._unfinished[_task(kind)] + ended.calls))
 
     def _pool(self, component: str) -> Belief:
-        """Return the belief about a task name with one task in a pool, if it is unknown."""
+        """Return the belief about an unknown task name in a pool, for a single task."""
         prior = self.prior
         growth = prior.growth * math.log(max(self._startup_s, _LEAST_S))
         usual = math.log(prior.single_s) + growth

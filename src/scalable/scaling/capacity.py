@@ -1,6 +1,6 @@
 """Prediction of when known work finishes on connected and starting workers. No I/O.
 
-Work is a fluid that the free workers share: only the longest task is indivisible.
+Work is treated as a fluid shared by the free workers. Only the longest task is indivisible.
 """
 
 from __future__ import annotations
@@ -59,11 +59,10 @@ class Capacity:
     def queue_s(
         self, calls: float, call_s: float, busy: float, rate: Callable[[float], float]
     ) -> tuple[float, float]:
-        """Return the total waiting seconds of a stream, and the seconds until no task waits.
-
-        ``rate`` returns the tasks that arrive per second at a time from now, and ``calls`` is the
-        number of workers that the queued tasks fill. The total includes the tasks that arrive until
-        no task waits. Both are inf if more tasks arrive than the workers can run.
+        """Return a stream's total waiting seconds, and the seconds until no task waits.
+        ``rate`` returns the tasks per second at a time from now, and ``calls`` is the number of
+        workers that the queued tasks fill. The total includes tasks that arrive before the queue is
+        empty. Both are inf if more tasks arrive than the workers can run.
         """
         # A worker starts a task when it joins, and whenever one of its tasks finishes. The rate
         # counts as constant after the last worker has joined.
@@ -83,7 +82,7 @@ class Capacity:
 
 
 def _grown(queue: float, grows: float, seconds: float, waited: float) -> tuple[float, float]:
-    """Return the total seconds waited and the queue after it changed at a constant rate."""
+    """Return the total seconds waited, and the queue after a change at a constant rate."""
     if queue + grows * seconds >= 0:
         return waited + (queue + grows * seconds / 2) * seconds, queue + grows * seconds
     return waited + queue**2 / -grows / 2, 0.0

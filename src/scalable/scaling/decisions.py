@@ -1,4 +1,4 @@
-"""Changes of worker counts that the adaptive scaler decides."""
+"""Changes of worker counts decided by the adaptive scaler."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ScaleDecision:
     confidence
         Probability, 0 to 1, that the work finishes within 0.8 to 1.25 times the predicted time.
     predicted_completion_time
-        Seconds until the pending work has finished if the decision is carried out; 0.0 without
-        pending work, None if unknown.
+        Seconds until the pending work has finished if the decision is applied. 0.0 without pending
+        work, None if unknown.
     timestamp
         Time of the decision in epoch seconds.
     active_workers
-        Number of active workers that the decision is based on, by tag. Workers that were requested
-        after this number was counted are subtracted from the workers to add.
+        Number of active workers that the decision is based on, by tag. Workers requested later are
+        subtracted from the workers to add.
     """
 
     workers_to_add: Mapping[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Outlooks: a few possible durations of all tasks, because they are not known. No I/O.
+"""Outlooks: a few possible durations of all tasks while they are unknown. No I/O.
 
-Policies minimize the mean logarithm of time and cost over the outlooks. It is least where the
-expected regret is least, because the best value in hindsight does not depend on the decision.
+Policies minimize the mean logarithm of time and cost over the outlooks. This also minimizes the
+expected regret, since the best value in hindsight does not depend on the decision.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUANTILES = ((-1.5, 0.2), (0.0, 0.6), (1.5, 0.2))
 
 
 class QuantileDurations:
-    """Durations of tasks at one quantile, given in standard deviations, of the beliefs."""
+    """Durations of tasks at one quantile of the beliefs, given in standard deviations."""
 
     def __init__(self, beliefs: Beliefs, deviation: float) -> None:
         self._beliefs = beliefs
@@ -55,7 +55,7 @@ class Outlook(NamedTuple):
 
 
 def outlooks_on(graph: GraphView[Any], model: TaskModel, startup_s: float) -> list[Outlook]:
-    """Return the outlooks on the unfinished tasks of a graph, without coming tasks."""
+    """Return the outlooks on a graph's unfinished tasks, without future tasks."""
     elapsed: dict[Kind, list[float]] = {}
     for kind, seconds in graph.running.values():
         elapsed.setdefault(kind, []).append(seconds)
@@ -71,7 +71,7 @@ def likeliest(found: Iterable[Outlook]) -> Outlook:
 
 
 def outlooks(beliefs: Beliefs, kinds: Iterable[Kind]) -> list[Outlook]:
-    """Return the outlooks without coming tasks, or a single one if all kinds are known."""
+    """Return the outlooks without future tasks, or a single one if all kinds are known."""
     if max((beliefs.of(kind).spread for kind in kinds), default=0.0) < KNOWN_SPREAD:
         return [Outlook(1.0, QuantileDurations(beliefs, 0.0))]
     return [

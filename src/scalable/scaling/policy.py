@@ -1,7 +1,7 @@
 """Policy that decides the worker count of an adaptive pool. No I/O.
 
-It requests workers while the time that they save is worth their cost and start-up time. It releases
-idle workers if keeping them costs more than later starts.
+It requests workers while the saved time is worth their cost and start-up time, and releases idle
+workers if keeping them costs more than starting them again.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ _INF = float("inf")
 
 class PoolScaler:
     """Policy for the worker count of one pool. Each pool needs its own object.
-
     A relative improvement below ``hysteresis`` does not change the count. ``longest_idle_s`` limits
-    the seconds for which a stream keeps idle workers. None means 45 s if workers start within 15 s,
-    otherwise no limit. Raises ValueError for an unknown objective or a number out of range.
+    how long a stream keeps idle workers, in seconds. None means 45 s if workers start within 15 s,
+    otherwise no limit. Raises ValueError for an unknown objective or an invalid number.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class PoolScaler:
         return min(connected + len(on_way), max(kept, again))
 
     def _fewer(self, view: PoolView, count: int, total: int, reason: str) -> tuple[int, str]:
-        """Return the count and its reason, and cancel starting workers at the second decision."""
+        """Return the count and its reason. Starting workers are kept until a second decision."""
         # A cancelled worker loses its position in a batch system's queue, so one decision alone
         # does not cancel it, unless the total exceeds the maximum.
         if count == total or not view.arriving:
@@ -195,7 +194,7 @@ class PoolScaler:
         return self._weight / max(1e-9, 1 - self._weight)
 
     def _awaited(self, view: PoolView, loads: Loads, taken: int) -> int:
-        """Return how many idle workers to keep for tasks of a graph that are ready soon."""
+        """Return how many idle workers to keep for a graph's tasks that are ready soon."""
         # Keeping n workers costs n times the seconds until the tasks are ready. Releasing them
         # costs n later starts, for which the graph waits. The largest number without a loss is
         # kept.
@@ -221,13 +220,13 @@ class PoolScaler:
         return max((n for n in range(taken + 1, view.idle + 1) if gains[n] >= 0), default=taken)
 
     def _exchange(self) -> float:
-        """Return how many worker-seconds are worth one second of a task's waiting time."""
+        """Return how many worker-seconds one second of a task's waiting time is worth."""
         # Both change the minimized value by the same amount, given the past time and cost.
         spent = self._paid_s / self._sojourn_s if self._sojourn_s else 1.0
         return self._odds() * spent
 
     def _holds(self, view: PoolView) -> tuple[float, float]:
-        """Return the seconds for which a stream keeps an idle worker, and its last idle worker."""
+        """Return how many seconds a stream keeps an idle worker, and its last idle worker."""
         calls = view.submitted / max(1, self._periods) / view.slots
         saved = served_s(self._call_s, calls, view.startup_s)
         last = hold_s(self._gaps, view.billed_startup_s + self._exchange() * saved)
@@ -304,7 +303,7 @@ class PoolScaler:
         return 0.0 if view.graph else self._rate.at(ahead_s) / view.slots
 
     def _queue_then(self, view: PoolView, load: Load, connected: int) -> int:
-        """Return the workers that the queue can use when a worker requested now connects."""
+        """Return the workers that the queue can use by the time a new worker connects."""
         queue = load.queued / view.slots
         middle = self._inflow(view, view.startup_s / 2)
         queue += (middle - connected / load.call_s) * view.startup_s
@@ -360,7 +359,7 @@ class PoolScaler:
         count: int,
         later: tuple[float, float] | None = None,
     ) -> float:
-        """Return the value to minimize: the weighted sum of the logarithms of time and cost."""
+        """Return the weighted sum of the logarithms of time and cost, to be minimized."""
         # For a stream, both cover past and present tasks, and those that arrive until a worker
         # requested now has connected.
         new = max(0, count - connected) + (0 if later is None else later[1])
@@ -399,7 +398,7 @@ _State = tuple[object, ...]
 
 
 class Unchanged:
-    """Last computed decision about the tasks of a graph, and the state that led to it."""
+    """Last decision about a graph's tasks, and the state that led to it."""
 
     def __init__(self) -> None:
         self._state: _State = ()
@@ -429,7 +428,7 @@ class Unchanged:
 
 
 def _state(view: PoolView) -> _State:
-    """Return the part of a view that events change, but not time."""
+    """Return the part of a view that changes with events, not with time."""
     running = {kind: len(elapsed) for kind, elapsed in view.running.items()}
     bounds = view.minimum, view.maximum, view.slots
     workers = view.busy, view.idle, len(view.arriving)
@@ -448,7 +447,7 @@ LEARNED_SHARE = 0.8
 
 @dataclass(frozen=True)
 class Load:
-    """Known work of a pool: its running, queued and expected tasks."""
+    """Known work of a pool: running, queued and expected tasks."""
 
     #: Work that is ready now, or becomes ready before a worker requested now would connect.
     portions: tuple[Portion, ...]
@@ -530,7 +529,7 @@ def load_of(view: PoolView, outlook: Outlook) -> Load:
 
 
 def _learned_s(view: PoolView, outlook: Outlook, means: Mapping[Kind, float]) -> float | None:
-    """Return the seconds until tasks of the kinds with most of the doubtful work have finished."""
+    """Return the seconds until tasks of the kinds with most of the uncertain work have finished."""
     lengths = outlook.lengths
     connects = 0.0 if view.busy + view.idle else next(iter(delays_s(view)), view.startup_s)
     work_s: dict[Kind, float] = {}
@@ -571,7 +570,7 @@ NOTHING_KNOWN = 200.0
 
 
 def work_of(loads: Loads) -> str:
-    """Return a phrase for the known work: a number, or a range if durations are in doubt."""
+    """Return a phrase for the known work, a range if durations are uncertain."""
     works = sorted(load.work_s for _, load in loads)
     if works[-1] <= 1.1 * works[0]:
         return f"{works[-1]:.0f} worker-seconds of known work"
@@ -579,13 +578,13 @@ def work_of(loads: Loads) -> str:
 
 
 def unbilled(view: PoolView, expected_s: Sequence[float]) -> bool:
-    """Return True if starting workers are certainly not billed yet."""
+    """Return whether starting workers are certainly not billed yet."""
     # Start-up times vary, so billing may start in the second half of a start.
     return min(expected_s) > view.startup_s / 2 + view.billed_startup_s
 
 
 def steps(low: int, high: int) -> list[int]:
-    """Return counts from ``low`` to ``high``, both included, at growing distances."""
+    """Return counts from ``low`` to ``high``, both included, with growing steps."""
     counts, count, step = [low], low, 1.0
     while (count := low + round(step)) < high:
         counts.append(count)
@@ -619,7 +618,7 @@ def bounded(view: PoolView, count: int, reason: str) -> tuple[int, str]:
 
 
 class TargetDuration:
-    """Policy under which the known work finishes within a time, without idle slots."""
+    """Policy that finishes the known work within a given time, without idle slots."""
 
     def __init__(self, target_s: float) -> None:
         if not 0 < target_s < math.inf:
@@ -643,7 +642,7 @@ class TargetDuration:
 
 
 class Claim(NamedTuple):
-    """Number of workers that one pool needs and requests."""
+    """Number of workers that one pool needs, and the number it requests."""
 
     #: The larger of the pool's minimum and its busy workers, which it keeps in any case.
     least: int
@@ -654,10 +653,9 @@ class Claim(NamedTuple):
 
 
 def shared_out(maximum: int, claims: Mapping[str, Claim]) -> dict[str, int]:
-    """Return the number of workers of each pool, so that all together keep to a maximum.
-
-    Every pool gets its ``least``, even above the maximum. More workers go one by one to pools below
-    ``wished``: first to pools without workers, then to the most work per worker.
+    """Return the number of workers of each pool within a common maximum.
+    Every pool gets its ``least``, even above the maximum. Further workers go one by one to pools
+    below ``wished``, first to pools without workers, then to the most work per worker.
     """
     counts = {tag: claim.least for tag, claim in claims.items()}
     left = maximum - sum(counts.values())

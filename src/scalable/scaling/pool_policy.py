@@ -1,4 +1,4 @@
-"""Interface of a policy for one pool, for pools in use and for the simulator."""
+"""Interface of a policy for one pool, used by real pools and the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expected times at which the blocked tasks of a graph become ready. No I/O."""
+"""Expected times when the blocked tasks of a graph become ready. No I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Id = TypeVar("Id", bound=Hashable)
 
 
 class KnownLengths(Protocol):
-    """Definite durations of tasks, such as those of one outlook or of a task model."""
+    """Definite durations of tasks, for example of one outlook or of a task model."""
 
     def mean_s(self, kind: Kind, /) -> float:
         """Return the mean duration of a kind's tasks."""
@@ -42,7 +42,7 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphView(Generic[Id]):
-    """Unfinished tasks of a graph, by ids that the caller chooses."""
+    """Unfinished tasks of a graph, by ids chosen by the caller."""
 
     #: Kind of each task, and seconds that it has run.
     running: Mapping[Id, tuple[Kind, float]] = field(default_factory=dict)
@@ -64,11 +64,9 @@ def coming(
     limit: int = LARGEST_LOOK,
 ) -> Coming:
     """Return the times at which blocked tasks are expected to become ready.
-
-    A ready task starts when the last task that is queued in its pool now has started. Blocked tasks
-    do not compete with each other for workers, so distant times are too early rather than too late.
-    A component without ``slots`` always has a free slot. Tasks that depend on others beyond
-    ``limit`` are left out.
+    A ready task starts after the last task that is queued in its pool now. Blocked tasks do not
+    compete with each other for workers, so distant times are too early rather than too late. A
+    component without ``slots`` always has a free slot. Tasks beyond ``limit`` are left out.
     """
     ends, drained = _under_way(graph, lengths, slots or {})
     search = _Search(graph, ends)
@@ -106,8 +104,7 @@ def coming(
 @dataclass(eq=False)
 class Group(Generic[Id]):
     """Blocked tasks that wait for the same tasks, given by one shared list object.
-
-    If many tasks wait for the same many tasks, their list is examined once.
+    If many tasks wait for the same many tasks, their list is examined only once.
     """
 
     #: Larger than those of groups whose tasks were submitted before.
@@ -120,9 +117,8 @@ class Group(Generic[Id]):
 def grouped(
     blocked: Mapping[Id, tuple[Kind, Iterable[Id]]], others: Container[Id] = ()
 ) -> tuple[list[Group[Id]], dict[Id, list[Group[Id]]]]:
-    """Return all groups of blocked tasks, and for each task the groups that wait for it.
-
-    ``others`` are the running and queued tasks. All other ids are those of finished tasks.
+    """Return all groups of blocked tasks, and the groups waiting for each task.
+    ``others`` are the running and queued tasks. All other ids belong to finished tasks.
     """
     groups: dict[int, Group[Id]] = {}
     dependents: dict[Id, list[Group[Id]]] = {}
@@ -150,7 +146,7 @@ class _Search(Generic[Id]):
         self.left: dict[Group[Id], tuple[int, float]] = {}
 
     def first(self, ends: Mapping[Id, float]) -> deque[tuple[Group[Id], float]]:
-        """Return the groups that wait for no blocked task, and when they are ready."""
+        """Return the groups that do not wait for blocked tasks, and when they are ready."""
         found = deque((group, 0.0) for group in self.groups if not group.waits)
         for call, end in ends.items():
             if call in self.dependents:
@@ -158,7 +154,7 @@ class _Search(Generic[Id]):
         return deque(sorted(found, key=lambda entry: entry[0].place))
 
     def end(self, call: Id, end_s: float, free: deque[tuple[Group[Id], float]]) -> None:
-        """Add the groups for which this task is the last to finish, and when they are ready."""
+        """Add the groups whose last unfinished task is this one, and when they are ready."""
         for group in self.dependents[call]:
             if group.waits == 1:
                 free.append((group, end_s))

@@ -1,6 +1,6 @@
 """Prediction of when all known tasks have finished, from sums over task names. No I/O.
 
-Its cost does not depend on the number of tasks, so it can be repeated while a workflow runs.
+Its cost is independent of the number of tasks, so it can be repeated while a workflow runs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RemainingPool:
 
 @dataclass(frozen=True)
 class PredictedRest:
-    """Predicted seconds until the end, with an interval of 80 %, or None if unknown."""
+    """Predicted seconds until the end, with an 80 % interval, or None if unknown."""
 
     seconds: float | None
     low: float | None
@@ -60,10 +60,9 @@ class PredictedRest:
 
 
 def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
-    """Predict the seconds until the last of the unfinished tasks has finished.
-
-    Tasks that are submitted later are not known. Names without a finished task are assumed to take
-    about as long as the others, preferably those of their pool. The interval is then wider.
+    """Predict the seconds until the last unfinished task has finished.
+    Tasks submitted later are not included. Names without a finished task are assumed to take about
+    as long as the others, preferably of the same pool. The interval is then wider.
     """
     pools = list(pools)
     busy = [p for p in pools if any(calls.count for calls in p.calls)]

@@ -1,4 +1,4 @@
-"""Worker counts for a stream: tasks that arrive over time and are not known in advance. No I/O."""
+"""Worker counts for a stream, whose tasks arrive over time and unannounced. No I/O."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ class ArrivalRate:
 
 
 def waiting_share(workers: int, load: float) -> float:
-    """Return the share of tasks that wait for a worker by Erlang's C formula (1917).
-
+    """Return the share of tasks that wait for a worker, by Erlang's C formula (1917).
     ``load`` is the number of tasks per second times their duration, and less than ``workers``.
     """
     blocked = 1.0
@@ -90,9 +89,8 @@ def standing_workers(
     rate: float, length_s: float, startup_s: float, billed_s: float, weight: float
 ) -> int:
     """Return the number of workers to keep for a stream of ``rate`` tasks per second.
-
     It minimizes ``weight * ln(time) + (1 - weight) * ln(cost)`` of a task. With 0 workers, each
-    task waits for the start of a worker and pays for the ``billed_s`` of it.
+    task waits for a worker's start and pays ``billed_s`` for it.
     """
     # With n workers, a task waits by Erlang's formula and costs n / rate worker-seconds.
     load = rate * length_s
@@ -115,8 +113,7 @@ def _worth(time_s: float, cost_s: float, weight: float) -> float:
 
 def hold_s(gaps: Sequence[float], start_worth_s: float) -> float:
     """Return the seconds for which the last idle worker of a stream is kept.
-
-    This is the ski-rental problem (Karlin et al. 1990) with the observed gaps without tasks.
+    This is the ski-rental problem (Karlin et al. 1990) with the observed gaps between tasks.
     ``start_worth_s`` is the idle time that costs as much as a release and another start. A gap
     costs at most twice as much as with knowledge of its duration, or ``1 + h / start_worth_s``
     times as much for a longer result ``h``.
@@ -133,6 +130,6 @@ def hold_s(gaps: Sequence[float], start_worth_s: float) -> float:
 
 
 def served_s(call_s: float, calls: float, startup_s: float) -> float:
-    """Return the waiting seconds that one existing worker saves over all tasks of a burst."""
+    """Return the waiting seconds that an existing worker saves over all tasks of a burst."""
     served = min(max(1.0, calls), math.ceil(startup_s / call_s))
     return served * (startup_s - call_s * (served - 1) / 2)

@@ -34,7 +34,7 @@ KEPT_SAMPLES = 1000
 
 
 class Kind(NamedTuple):
-    """Kind of a task: component, name and :func:`size_bucket` of its input (None for any size)."""
+    """Kind of a task: component, name and input :func:`size_bucket` (None for any size)."""
 
     component: str
     task: str = ""
@@ -50,14 +50,14 @@ class Sample(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """Manifest's values for one task: seconds and bytes, each None if not given."""
+    """Values in the manifest for one task: seconds and bytes, each None if not given."""
 
     duration_s: float | None = None
     memory: int | None = None
 
 
 def size_bucket(nbytes: float | None) -> int | None:
-    """Return a number for input sizes that differ less than fourfold, or None if unknown."""
+    """Return the same number for input sizes within a factor of four, or None if unknown."""
     return None if nbytes is None else int(nbytes).bit_length() // 2
 
 
@@ -94,7 +94,7 @@ class MeasuredMean(NamedTuple):
 
 
 class Tasks(NamedTuple):
-    """Number of measured names of a component, and the sum of the logarithms of their means."""
+    """Number of a component's measured names, and the sum of the logarithms of their means."""
 
     tasks: int
     log_s: float
@@ -150,9 +150,8 @@ MOST_KINDS = 10_000
 
 class TaskModel:
     """Prediction of the durations and peak memory of tasks.
-
-    An estimate from few tasks is combined with that of the level above: from size to name to
-    component. ``history`` should not contain failed tasks.
+    An estimate from few tasks is combined with that of the next level: size, name, component.
+    ``history`` should not contain failed tasks.
     """
 
     def __init__(
@@ -172,7 +171,7 @@ class TaskModel:
             self._add(sample, earlier=True)
 
     def observe(self, sample: Sample) -> None:
-        """Add a finished task of this run, or ignore it if its duration is invalid."""
+        """Add a finished task of this run, unless its duration is invalid."""
         self._add(sample, earlier=False)
 
     def _add(self, sample: Sample, *, earlier: bool) -> None:
@@ -198,7 +197,7 @@ class TaskModel:
         self._tasks[kind.component] = Tasks(known + 1, total + new)
 
     def mean_s(self, kind: Kind, running: Sequence[float] = ()) -> float:
-        """Return the mean duration of a kind's tasks, including ``running`` ones until now."""
+        """Return the mean duration of a kind's tasks, including the ``running`` ones so far."""
         # The time of finished and running tasks / the number of finished tasks estimates the mean
         # of an exponential distribution under censoring (Epstein and Sobel 1953).
         mean, weight = self._prior(kind)
@@ -206,7 +205,7 @@ class TaskModel:
         return (weight * mean + record.total_s + sum(running)) / (weight + record.count)
 
     def knows(self, kind: Kind) -> bool:
-        """Return True if the manifest or measured tasks give the duration of a kind's name."""
+        """Return whether the manifest or measured tasks give the duration of a kind's name."""
         expected = self._expectations.get((kind.component, kind.task), Expectation())
         return expected.duration_s is not None or Kind(kind.component, kind.task) in self._records
 
@@ -233,7 +232,7 @@ class TaskModel:
         return fmean(known) if known else self.unknown_s
 
     def _usual_s(self, component: str) -> float:
-        """Return the assumed duration of a name of which nothing is known."""
+        """Return the assumed duration of an unknown name."""
         # Durations differ by orders of magnitude, so a geometric mean is not dominated by one long
         # task.
         tasks = self.tasks(component)
@@ -253,7 +252,7 @@ class TaskModel:
         return max(mean_s - elapsed_s, 0.3 * mean_s, 0.5 * elapsed_s if elapsed_s > mean_s else 0.0)
 
     def measured(self, kind: Kind) -> tuple[MeasuredMean, MeasuredMean]:
-        """Return the measured tasks of a kind: in earlier runs, and in this run."""
+        """Return the measured tasks of a kind in earlier runs, and in this run."""
         record = self._records.get(kind)
         if record is None:
             return MeasuredMean(0, 0.0), MeasuredMean(0, 0.0)
@@ -322,7 +321,7 @@ def _spread(durations: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def _lognormal(median: float, spread: float, count: int) -> tuple[float, float, float, float]:
-    """Return mean (taken to be the median), median, 0.8 and 0.95 quantile of the next sample."""
+    """Return mean (assumed equal to the median), median, 0.8 and 0.95 quantiles of a new sample."""
     widened = spread * math.sqrt(1 + 1 / count)
     q80, q95 = (median * math.exp(NormalDist().inv_cdf(q) * widened) for q in (0.8, 0.95))
     return median, median, q80, q95

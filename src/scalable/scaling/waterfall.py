@@ -1,4 +1,4 @@
-"""Division of the desired workers among worker managers, which are filled in order. No I/O."""
+"""Division of the desired workers among worker managers, filled in order. No I/O."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ class Tier:
 
 
 def in_order(tag: str, tiers: Iterable[Tier], *, by_price: bool) -> list[Tier]:
-    """Return the managers that can start workers of a tag, by priority.
-
-    With ``by_price``, the price of a worker comes before the priority.
-    """
+    """Return the managers for a tag by priority, or with ``by_price`` by worker price first."""
     able = (tier for tier in tiers if tag in tier.tags)
     return sorted(
         able,
@@ -46,14 +43,14 @@ def in_order(tag: str, tiers: Iterable[Tier], *, by_price: bool) -> list[Tier]:
 
 
 def unplaced(wanted: Mapping[str, int], shares: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Return the number of desired workers of each tag that are requested from no manager."""
+    """Return the number of desired workers of each tag that no manager is asked for."""
     asked = {tag: sum(share.get(tag, 0) for share in shares.values()) for tag in wanted}
     return {tag: count - asked[tag] for tag, count in wanted.items() if asked[tag] < count}
 
 
 @dataclass
 class _Delivery:
-    """Record of how one tier delivers the requested workers of one tag."""
+    """Record of how well one tier delivers the requested workers of one tag."""
 
     #: The tier gets no more workers than it runs, except for trials.
     passed_over: bool = False
@@ -77,7 +74,7 @@ class _Delivery:
         self.passed_over, self.short_since, self.probe = False, None, None
 
     def probes(self, count: int, missing: int, now: float) -> bool:
-        """Return True if a passed-over tier is on trial, and start a trial when it is time."""
+        """Return whether a skipped tier is on trial, starting a trial when it is due."""
         # A trial stops if fewer workers are desired. It continues if the next tiers have delivered
         # all workers, because a quick tier would otherwise stop each trial of a slow tier.
         if self.probe is not None and count >= self.probe[1]:
@@ -90,12 +87,11 @@ class _Delivery:
 
 class Waterfall:
     """Policy that requests workers from managers in order, and releases them in reverse.
-
     A manager keeps its running and requested workers while they are desired. One that attaches
     later gets only additional workers. A tier that delivers none of the missing workers within
-    ``spill_after_s`` is passed over: the next tier gets the requests. Later, one worker is
+    ``spill_after_s`` is skipped, and the next tier gets the requests. Later, one worker is
     requested from it as a trial, and it is used again once this worker has connected. The last
-    usable tier is never passed over for being slow.
+    usable tier is never skipped for being slow.
     """
 
     def __init__(self, spill_after_s: float = 300.0, *, by_price: bool = False) -> None:
@@ -117,7 +113,7 @@ class Waterfall:
         return shares
 
     def _forget(self, known: set[tuple[str, str]]) -> None:
-        """Remove the state of tiers that have left. A tier that returns has no history."""
+        """Remove the state of tiers that have left. A returning tier has no history."""
         for key in self._asked.keys() - known:
             del self._asked[key]
             self._deliveries.pop(key, None)
@@ -191,7 +187,7 @@ class Waterfall:
     def _judge(
         self, tag: str, count: int, tier: Tier, delivery: _Delivery, now: float, *, spills: bool
     ) -> None:
-        """Record the delivered workers, and decide if the tier is passed over."""
+        """Record the delivered workers, and decide whether the tier is skipped."""
         # ``spills`` is True if another tier is usable.
         running, asked = tier.running.get(tag, 0), self._asked.get((tier.manager, tag), 0)
         delivered, delivery.best = running > delivery.best, running

@@ -38,9 +38,7 @@ LOGGED_CHANGES = 1000
 
 
 class Adaptation:
-    """Adaptive pools of one cluster.
-    ``maximum`` limits the workers of all pools together, adaptive or not. None means no limit.
-    """
+    """Adaptive pools of one cluster. ``maximum`` limits the workers of all pools together."""
 
     def __init__(self, cluster: ClusterState) -> None:
         self.maximum: int | None = None
@@ -57,9 +55,7 @@ class Adaptation:
     def begin(
         self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
     ) -> PoolAdaptive:
-        """Make a pool adaptive, replacing its earlier bounds and options.
-        Invalid arguments raise ClusterError and change nothing.
-        """
+        """Make a pool adaptive with new bounds and options. Invalid ones raise ClusterError."""
         pools = self._cluster.pools()
         check_tag(tag, pools, self._cluster.demand.totals)
         check_count(tag, minimum)

@@ -23,9 +23,7 @@ logger = logging.getLogger("scalable.scheduler")
 
 
 class CodeStore:
-    """Module tables by code id, and sources by digest.
-    ``carries`` is true if some workers lack the clients' files.
-    """
+    """Module tables by code id, and sources by digest."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -174,9 +174,7 @@ class Controller(SchedulerPlugin):
         active: Mapping[str, int],
         reason: str,
     ) -> Change:
-        """Add and remove workers of pools as a :class:`ScaleDecision` does.
-        An unknown pool raises ClusterError and changes nothing.
-        """
+        """Add and remove workers as a :class:`ScaleDecision` does. May raise ClusterError."""
         decision = ScaleDecision(add, remove, reason, active_workers=active)
         counts = self.demand.decided(decision, self.pools())
         return self.scale(counts, source="decision", reason=reason)
@@ -204,9 +202,7 @@ class Controller(SchedulerPlugin):
         self.adapt(**arguments)  # its result cannot be sent
 
     def end(self, reason: str = "its end was requested") -> None:
-        """Stop the cluster: managers stop their units and leave, then the scheduler closes.
-        Raises ClusterError for an embedded cluster, which stops with its process.
-        """
+        """Stop the cluster: managers first, then the scheduler. ClusterError if it is embedded."""
         if self._close_with is None:
             raise ClusterError(
                 "this cluster cannot be ended from outside: it ends with the process that started "
@@ -313,9 +309,7 @@ class ManagerRpc:
         )
 
     def attach(self, instead_of: str | None = None, **fields: Any) -> AttachAnswer:
-        """Attach a manager with the fields of an :class:`~.handlers.Attachment`.
-        ``instead_of`` is the nonce of the stopped process that this manager replaces.
-        """
+        """Attach a manager. ``instead_of`` is the nonce of its stopped process, if any."""
         cluster, attachment = self._cluster, Attachment(**fields)
         if cluster.ending is not None:
             reason = f"the cluster ends: {cluster.ending}"
@@ -441,9 +435,7 @@ class Status:
         self._was_ready = False
 
     def snapshot(self, ending: str | None) -> dict[str, Any]:
-        """Return the state of the cluster, and the counts of every pool and manager.
-        ``ending`` is the reason why the cluster is stopping, or None.
-        """
+        """Return the cluster's state and counts. ``ending`` is the reason for a stop, or None."""
         now = time.monotonic()
         running = self._counts.running()
         pools = {tag: p for tag, p in self._counts.pools(running).items() if tag != UNTAGGED}
@@ -576,7 +568,7 @@ class WorkerVersions:
         self._sets: dict[str, dict[str, Any]] = {}
 
     def compare(self, worker: str, theirs: Mapping[str, Any]) -> None:
-        """Log a warning if a worker's versions differ, since pickled tasks may then fail."""
+        """Log a warning if the worker's versions differ, since pickled tasks may then fail."""
         told = theirs.get("packages") or {}
         differing = [
             f"{package} {told[package]} there, {version} here"

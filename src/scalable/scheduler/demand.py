@@ -43,9 +43,7 @@ class Demand:
         self._lock = threading.RLock()
 
     def want(self, tag: str, count: int, *, before: int, reason: str, source: str) -> None:
-        """Set the desired count of a tag, and order it again even if it is unchanged.
-        ``source`` is ``plan``, ``manual``, ``decision`` or ``adaptive``.
-        """
+        """Set a tag's desired count, and order it again even if it is unchanged."""
         check_count(tag, count)
         with self._lock:
             self.totals[tag] = count
@@ -84,7 +82,7 @@ class Demand:
         return before
 
     def limit(self, ceiling: Ceiling, held: str | None, way_out: str) -> None:
-        """Set the largest counts that the budget allows, which the next :meth:`share` applies.
+        """Set the largest counts that the budget allows. The next :meth:`share` applies them.
         ``held`` is the reason (None without a limit), and ``way_out`` the hint for the user.
         """
         with self._lock:
@@ -99,9 +97,7 @@ class Demand:
             )
 
     def decided(self, decision: ScaleDecision, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Return the counts by tag after a decision, without applying it.
-        Raises ClusterError for an unknown pool or a change that is not an integer.
-        """
+        """Return the counts by tag after a decision that is not applied, or raise ClusterError."""
         for tag, change in decision.changes.items():
             check_tag(tag, pools, self.totals)
             check_count(tag, abs(change) if isinstance(change, int) else change)

@@ -25,7 +25,7 @@ from scalable.units import format_amount, format_duration
 
 @dataclass(frozen=True)
 class Limits:
-    """Time limits of a cluster in seconds, where None means no limit."""
+    """Time limits of a cluster in seconds. None means no limit."""
 
     #: Time without work after which the cluster stops.
     idle_timeout_s: float | None = None

@@ -1,5 +1,4 @@
 """Managers of one cluster: the workers they provide, and their latest reports.
-
 A manager starts and stops workers on one target, such as a Slurm partition.
 """
 

@@ -105,9 +105,7 @@ class RecentEvents:
         return [event for _, (_, event) in zip(range(count), events, strict=False)]
 
     def since(self, seq: int, kinds: frozenset[str] = KINDS) -> Events:
-        """Return the events of the given kinds after a number.
-        A number that was never issued, for example by an earlier scheduler, counts as 0.
-        """
+        """Return the given kinds of events after a number. An unknown number counts as 0."""
         seq = seq if seq <= self.seq else 0
         found: dict[str, list[Any]] = {}
         for kind in kinds & KEPT.keys():

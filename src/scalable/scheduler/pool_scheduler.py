@@ -260,9 +260,7 @@ class CheckpointPlace:
         offer(scheduler, {Handler.CHECKPOINTS: self.prepared})
 
     async def prepared(self) -> dict[str, str] | None:
-        """Return ``directory`` and ``group``, or ``fault`` and ``hint`` if creation fails.
-        None if some workers do not share this file system.
-        """
+        """Return directory and group, or fault and hint. None if files are not shared."""
         if self._scheduler.code.carries:
             return None
         try:

@@ -1,5 +1,4 @@
 """Recorder of a run, which writes rows about tasks, workers, failures and resources.
-
 Rows are written in batches, because the recorder must take at most 5 % of the scheduler's CPU time
 even if the tasks do nothing.
 """
@@ -335,7 +334,7 @@ class Recorder(Listener):
         self._worker_row("started", str(worker.name), tag, host=worker.host)
 
     def worker_removed(self, address: str) -> None:
-        """Record that a worker has left, unless its manager reports that."""
+        """Record that a worker has left, unless its manager reports the departure."""
         name, tag = self._workers.pop(address, (address, None))
         self._names[name] -= 1
         if not self._names[name]:

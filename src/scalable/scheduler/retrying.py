@@ -1,5 +1,4 @@
 """Retries of failed tasks according to their retry policies.
-
 A task that waits for its retry stays on the scheduler, without a slot or a thread.
 """
 
@@ -313,9 +312,7 @@ class LossReasons(Listener):
     # Handlers -----------------------------------------------------------------------------------
 
     async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[tuple[Any, ...]]:
-        """Return :class:`LossReason` fields for a task's lost workers and for ``workers``.
-        Waits up to ``REASON_S`` for the managers to report the reasons.
-        """
+        """Return :class:`LossReason` fields of lost workers, waiting for reports if necessary."""
         names = list(dict.fromkeys([*self._lost_with.get(key, ()), *workers]))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + REASON_S
@@ -348,7 +345,7 @@ class LossReasons(Listener):
                 self._count_try(task, str(state.name), state.clean(), amounts)
 
     def walltime_ends(self, worker: str, left_s: float, walltime_s: float) -> None:
-        """Record when the walltime of the named worker ends."""
+        """Record the end of the named worker's walltime."""
         self._walltimes[worker] = time.monotonic() + left_s, walltime_s
         _forget_oldest(self._walltimes)
 

@@ -77,7 +77,6 @@ class NameRow:
 
     @property
     def mean_s(self) -> float | None:
-        """Mean running time in seconds, or None."""
         return self.total_s / self.measured if self.measured else None
 
     @property

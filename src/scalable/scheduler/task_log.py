@@ -85,7 +85,6 @@ class LoggedTask:
 
     @property
     def tag(self) -> str | None:
-        """Tag of the pool that runs the task, or None."""
         return next(iter(self.task.resource_restrictions or ()), None)
 
     @property

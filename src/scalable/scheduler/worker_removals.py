@@ -110,7 +110,7 @@ class WorkerRemovals:
                 self._drains[ws.address].hand_over_within(times[0])
 
     def give_up(self, worker: str, key: Any) -> None:
-        """Drain a worker that cannot interrupt a task, without waiting for that task."""
+        """Drain a worker that cannot interrupt the given task, without waiting for the task."""
         ws = self.scheduler.workers.get(worker)
         if ws is not None:
             logger.info("worker %s is replaced: call %s was interrupted and runs on", ws.name, key)
@@ -150,9 +150,7 @@ class WorkerRemovals:
         return True
 
     def resume(self, workers: Iterable[str]) -> list[str]:
-        """Make draining workers accept work again, except those about to retire.
-        Return the names of the workers that accept work.
-        """
+        """Make draining workers accept work again, except retiring ones, and return their names."""
         accepting = []
         for ws in self.named(workers):
             drain = self._drains.get(ws.address)
@@ -268,7 +266,7 @@ _serial = itertools.count()
 
 
 class Drain:
-    """Draining of one worker, which starts when the object is created.
+    """Draining of one worker. It starts when the object is created.
     ``state`` is ``draining``, ``holding`` (no other worker can take its results) or ``done`` (it
     has left). Tasks cut at the deadline of a preempted worker do not count as failed.
     """
@@ -402,7 +400,7 @@ class Drain:
         moving.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _shuffles_end(self) -> None:
-        """Wait for Dask's shuffles on the worker, which would restart on other workers."""
+        """Wait for Dask's shuffles on the worker. They would otherwise restart elsewhere."""
         deadline = time.monotonic() + SHUFFLES_LIMIT_S
         while self._shuffles.running() and self._present and not self._abandoned:
             if time.monotonic() > deadline:
@@ -425,12 +423,12 @@ class Drain:
         return any(len(task.who_has or ()) < 2 for task in self._worker.has_what)
 
     def _set_status(self, status: Status) -> None:
-        """Set the worker's status. It is never ``paused``, which Dask's memory manager may undo."""
+        """Set the worker's status, but never ``paused``: Dask's memory manager may undo that."""
         self.has_closed = status is Status.closing_gracefully
         set_worker_status(self._scheduler, self._worker, status, f"scalable-drain-{next(_serial)}")
 
     def _hand_over(self) -> None:
-        """Move tasks by work stealing, where the worker confirms that they have not started."""
+        """Move tasks by work stealing, so that the worker confirms that they have not started."""
         load: dict[WorkerState, int] = {}
         for task in self._stealing.movable(self._worker):
             thief = self._thief(task, load)

@@ -1,5 +1,4 @@
 """Workload of each pool: its waiting and running tasks, updated by task log events.
-
 The cost of reading a workload grows with the pool's workers, not with its tasks.
 """
 

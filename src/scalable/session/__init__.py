@@ -1,5 +1,4 @@
 """Sessions, which combine manifest, plan, cluster, client and run record.
-
 ``request`` checks and plans without Dask. ``session`` runs a workflow on a cluster.
 """
 

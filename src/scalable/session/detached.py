@@ -65,9 +65,7 @@ def requested_managers(request: Request, options: DetachOptions) -> Mapping[str,
 def use_or_create(
     request: Request, plan: Plan, name: str | None, timeout_s: float
 ) -> tuple[ClusterDirectory, bool]:
-    """Return a ready cluster with a name, and True if this function created it.
-    ``timeout_s`` limits the wait for the first worker of each pool of a new cluster.
-    """
+    """Return a ready cluster with a name, and whether this function created it."""
     name = name or default_name(request.spec)
     existing = running_cluster(name)
     if existing is None:
@@ -94,9 +92,7 @@ def use_or_create(
 def changes_since(
     directory: ClusterDirectory, request: Request, options: DetachOptions | None = None
 ) -> list[str]:
-    """Return the manifest's values that have changed since a cluster was created.
-    Empty if the cluster's own manifest cannot be read.
-    """
+    """Return the manifest's changed values since a cluster's creation, as far as known."""
     from scalable.manifest import Manifest
     from scalable.providers.registry import option_models
 

@@ -114,7 +114,6 @@ class LiveDisplay(Display):
         self._draw(self._refresh)
 
     def tail(self, text: str) -> None:
-        """Show an unfinished line above the table."""
         if text != self._tail:
             self._tail = text
             self._draw(self._refresh)

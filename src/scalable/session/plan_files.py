@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Return the plan in a file, or raise PlanError.
-    The file is a saved plan, the ``plan.json`` of a run, or output of ``scalable plan``.
-    """
+    """Read a plan that was saved, recorded in a run, or printed. May raise PlanError."""
     try:
         return decode_plan(json.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
@@ -40,9 +38,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def checked_plan(request: Request, plan: Plan, source: str = "the plan") -> Plan:
-    """Return a plan for a request, with the plan's worker counts and the manifest's resources.
-    Raises PlanError for a plan of another target or manifest.
-    """
+    """Return a plan with the manifest's resources. PlanError for another target or manifest."""
     spec = request.spec
     if plan.target_name != request.target:
         raise PlanError(
@@ -95,9 +91,7 @@ def warn_of_excess(spec: DeploymentSpec, counts: Mapping[str, int]) -> None:
 def decided_counts(
     spec: DeploymentSpec, wanted: Mapping[str, int], decision: ScaleDecision
 ) -> tuple[dict[str, int], str]:
-    """Return the counts after a scaler's decision, within the manifest's bounds, and a reason.
-    Raises ClusterError for an unknown tag in the decision.
-    """
+    """Return the counts after a scaler's decision, within the bounds, and a reason."""
     _check_tags(spec, decision.changes)
     now = dict.fromkeys(spec.tags, 0) | dict(wanted)
     decided = decision.counts(now)

@@ -104,9 +104,7 @@ def _html(overviews: Sequence[Overview]) -> str:
 
 @contextmanager
 def _logs_follow(before: Sequence[TextIO], after: Sequence[TextIO]) -> Iterator[None]:
-    """Redirect log handlers to this process's current output during a ``with`` block.
-    Handlers keep the streams that existed when they were created.
-    """
+    """Redirect log handlers to this process's current output during a ``with`` block."""
     loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
     changed: list[tuple[logging.StreamHandler[Any], Any]] = []
     for handler in {handler for each in loggers for handler in each.handlers}:

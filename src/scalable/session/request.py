@@ -1,5 +1,4 @@
 """`Request`: one target of a manifest, which can be checked and planned but not started.
-
 This module imports neither the session, nor ``clusters``, nor Dask.
 """
 
@@ -33,9 +32,7 @@ class Request:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str] | None = None, target: str | None = None) -> Request:
-        """Read a manifest, and choose its target.
-        A ManifestError lists all errors of the file, or all targets if none is chosen.
-        """
+        """Read a manifest, and choose its target. A ManifestError lists all errors or targets."""
         from scalable.manifest import Manifest, choose_target, read_targets
 
         file = settings.manifest_path(path)

@@ -587,7 +587,7 @@ def refuse_start_while_imported() -> None:
 
 
 def told_alone(error: ScalableError) -> None:
-    """Make Python report an error that ends a script without the frames of this package.
+    """Make Python report a script's final error without the frames of this package.
     Another exception hook is kept, and so is the traceback with SCALABLE_DEBUG.
     """
     if sys.excepthook is sys.__excepthook__ and not settings.debug():

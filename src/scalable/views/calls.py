@@ -1,4 +1,4 @@
-"""The explanation of a task, or of several tasks that wait for the same reason."""
+"""Explanations of tasks, each for one task or for several that wait for the same reason."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _made(
 
 
 def _waits(call: CallFacts, reason: Reason, words: str, advice: str = "") -> Explanation:
-    """Return the explanation of a waiting task, where ``words`` follow the verb."""
+    """Return the explanation of a waiting task. ``words`` follow the verb in its sentence."""
     return _made(call, State.WAITING, reason, f"{_verb(call, 'waits', 'wait')} {words}", advice)
 
 

@@ -124,8 +124,7 @@ def cost_in_words(cost: Mapping[str, Any]) -> str:
 
 def bar(counts: CallCounts, width: int) -> str:
     """Return the states of tasks as a bar of ``width`` characters, empty without tasks.
-
-    A state with any tasks has at least one character, if there are enough.
+    Each state that occurs has at least one character, if there are enough.
     """
     total = counts.total
     if not total:
@@ -250,7 +249,7 @@ LINE_REASONS = 2
 
 
 def cache_in_words(totals: CacheTotals) -> str:
-    """Return hits, misses and the saved time, such as ``120 found (2 h saved), 3 ran``."""
+    """Return cache hits, misses and the saved time, such as ``120 found (2 h saved), 3 ran``."""
     found = f"{totals.found} found"
     if totals.found:
         waited = f", {totals.waited} computed by others meanwhile" if totals.waited else ""
@@ -269,12 +268,12 @@ def cache_line(totals: CacheTotals) -> str:
 
 
 def reason_in_words(reason: MissReason) -> str:
-    """Return the reason of misses on one line."""
+    """Return the reason for cache misses on one line."""
     return one_line(reason.reason)
 
 
 def reason_rows(totals: CacheTotals) -> Iterator[tuple[str, str, str, str]]:
-    """Yield task name, number of tasks, reason, and nearest earlier result, for each reason."""
+    """Yield (task name, number of tasks, reason, nearest earlier result) for each reason."""
     for each in totals.reasons:
         nearest = each.nearest[:12]
         yield one_line(each.task), str(each.count), reason_in_words(each), nearest
@@ -288,7 +287,7 @@ SHOWN_TASKS, SHOWN_EVENTS = 40, 10
 
 
 def page(overview: Overview, events: Events, width: int) -> list[str]:
-    """Return a cluster as lines, whose tables have at most ``width`` cells."""
+    """Return a cluster as lines. Its tables are at most ``width`` cells wide."""
     now, tasks = overview.at, tasks_table(overview)
     lines = [*summary(overview), *_part(pools_table(overview), width)]
     lines += [f"    {reason}" for reason in pool_reasons(overview)]
@@ -332,7 +331,7 @@ _USED, _SLOTS, _WAITING = 2, 3, 4
 
 
 def decisions_table(decisions: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """Return ``scaling.jsonl`` rows, given the oldest first, as a table with the newest first."""
+    """Return ``scaling.jsonl`` rows (the oldest first) as a table with the newest first."""
     rows = []
     for number, told in reversed(list(enumerate(decisions))):
         tag, at = str(told.get("tag") or ""), told.get("timestamp")
@@ -348,9 +347,8 @@ def decisions_table(decisions: Sequence[Mapping[str, Any]], now: float) -> Table
 
 def failures_table(failures: Iterable[Mapping[str, Any]], now: float) -> Table:
     """Return the failures grouped by cause, the newest first.
-
-    The cause is the class of the error and the location in the user's code, or else the task.
-    ``failures`` are rows of ``failures.jsonl``, the oldest first. ``now`` is in seconds since 1970.
+    A cause is an error class with its location in the user's code, or else its task. ``failures``
+    are rows of ``failures.jsonl``, the oldest first. ``now`` is in seconds since 1970.
     """
     rows = []
     for cause, (count, last) in reversed(list(failures_by_cause(failures).items())):
@@ -365,7 +363,7 @@ def failures_table(failures: Iterable[Mapping[str, Any]], now: float) -> Table:
 def failures_by_cause(
     failures: Iterable[Mapping[str, Any]],
 ) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Map causes to the number of their tasks and the last row, the latest cause last."""
+    """Map causes to the number of failed tasks and the last row, the latest cause last."""
     groups: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for told in failures:
         details = told.get("details") or {}
@@ -377,7 +375,7 @@ def failures_by_cause(
 
 
 def failure_in_words(failure: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
-    """Return a failure's parts as titles and texts, which callers must make harmless."""
+    """Return a failure's parts as titles and texts. Callers must make them harmless."""
     details = failure.get("details") or {}
     facts = (
         ("Error", f"{failure.get('failure_class', '?')}: {failure.get('message', '')}"),
@@ -416,10 +414,9 @@ def use_lines(samples: Sequence[Mapping[str, Any]], width: int) -> list[str]:
 
 
 def drawn(values: Sequence[float], highest: float, width: int) -> str:
-    """Return values over time as one line of characters of different heights.
-
-    If there are more values than characters, each character shows the largest of its values. A
-    value above 0 has a height above 0.
+    """Return values over time as one line of characters with different heights.
+    If there are more values than characters, each character shows its largest value. A value above
+    0 has a height above 0.
     """
     if not values or width < 1:
         return ""

@@ -45,10 +45,9 @@ def render_overview(
     table: Table | None = None,
 ) -> str:
     """Return an object that belongs to a cluster as HTML.
-
     ``overview`` is None without a running cluster. ``facts`` are titles and values above the
-    counts. ``table`` and then ``note`` are below them. ``tag`` selects a pool, ``""`` that without
-    a tag, and None all pools.
+    counts. ``table`` and then ``note`` are below them. ``tag`` selects a pool (``""`` for the one
+    without a tag), or all pools if it is None.
     """
     values: dict[str, Any] = {}
     if overview is not None:
@@ -100,7 +99,7 @@ _CLUSTER = (("Project", "project"), ("Target", "target"), ("Provider", "provider
 
 
 def render_progress(overviews: Sequence[Overview]) -> str:
-    """Return the tasks of clusters by name as HTML, which reports if no cluster runs."""
+    """Return the tasks of clusters by name as HTML, or a message if there are no clusters."""
     shown = []
     for overview in overviews:
         tasks = tasks_table(overview)
@@ -121,7 +120,6 @@ def render_executor(
     tag: str, state: str, overview: Overview | None, *, unfinished: int, asked: Facts
 ) -> str:
     """Return an executor as HTML.
-
     ``tag`` is ``""`` for any worker. ``unfinished`` counts the executor's own queued and running
     tasks. ``asked`` has titles and values of its options.
     """
@@ -140,7 +138,7 @@ _COLUMNS = (
 
 
 def component_table(spec: DeploymentSpec) -> Table:
-    """Return the components of a deployment as the manifest requests them."""
+    """Return a deployment's components as requested in the manifest."""
     rows = []
     for tag, component in spec.components.items():
         tasks = [task.name for task in spec.tasks.values() if task.component == tag]

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 
 class State(StrEnum):
-    """State of a task or of a pool. ``ready`` is a pool for which no task waits."""
+    """State of a task or of a pool. ``ready`` means that no task waits for the pool."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -61,7 +61,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Explanation:
-    """The state of a task, of several similar tasks, or of a pool, and the reason for it."""
+    """State of a task, of several similar tasks, or of a pool, with the reason."""
 
     #: Key of the task, words for several tasks, or tag of the pool.
     about: str
@@ -81,7 +81,6 @@ class Explanation:
         return f"<Explanation: {self}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         values = asdict(self)
         return {**values, "state": str(self.state), "reason": str(self.reason)}
 
@@ -106,7 +105,6 @@ class Explanations:
         return f"<Explanations: {self}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return {
             "pools": [pool.to_dict() for pool in self.pools],
             "calls": [call.to_dict() for call in self.calls],

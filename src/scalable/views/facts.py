@@ -1,4 +1,4 @@
-"""Facts about pools and tasks from which explanations are made; times are in seconds."""
+"""Facts about pools and tasks for explanations. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scalable.model import PoolStatus
 
 @dataclass(frozen=True)
 class RunningTask:
-    """A task that takes slots of a worker."""
+    """A task that occupies slots of a worker."""
 
     key: str
     name: str
@@ -26,7 +26,7 @@ class RunningTask:
 
 @dataclass(frozen=True)
 class ManagerFacts:
-    """A manager that offers a pool: its id, its state, and seconds since its last message."""
+    """A manager of a pool: its id, its state, and seconds since its last message."""
 
     id: str
     state: str
@@ -35,7 +35,7 @@ class ManagerFacts:
 
 @dataclass(frozen=True)
 class AdaptiveFacts:
-    """Bounds of an adaptive pool, and count and reason of its policy's last decision."""
+    """Bounds of an adaptive pool, with count and reason of its policy's last decision."""
 
     minimum: int
     maximum: int | None
@@ -45,7 +45,7 @@ class AdaptiveFacts:
 
 @dataclass(frozen=True)
 class LeavingWorker:
-    """A connected worker that takes no more tasks, and the reason."""
+    """A connected worker that does not accept tasks any more, and the reason."""
 
     name: str
     reason: str
@@ -116,7 +116,7 @@ class NeededCall:
 
 @dataclass(frozen=True)
 class UnmetNeed:
-    """Needs of a task that no worker meets."""
+    """Requirements of a task that no worker meets."""
 
     #: Number of slots that the task takes.
     slots: int = 1
@@ -133,7 +133,7 @@ class UnmetNeed:
 
 @dataclass(frozen=True)
 class Failure:
-    """The failure of a task."""
+    """Failure of a task."""
 
     #: Name of the exception's class.
     error: str
@@ -150,7 +150,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class NextTry:
-    """The next attempt of a task that has failed."""
+    """Next attempt of a failed task."""
 
     left_s: float
     #: Number of the next attempt; ``of`` is the maximum number of attempts.
@@ -162,7 +162,7 @@ class NextTry:
 
 @dataclass(frozen=True)
 class CallFacts:
-    """Facts about one task, or about several tasks that wait for the same reason."""
+    """Facts about one task, or about several that wait for the same reason."""
 
     #: Key of the oldest task.
     key: str
@@ -210,6 +210,6 @@ class CallFacts:
     pool: PoolFacts | None = None
 
     def of_cluster(self, name: str) -> Self:
-        """Return the facts, including those of the pool, with the cluster's name for commands."""
+        """Return the facts with the cluster's name for the commands in hints."""
         pool = self.pool and replace(self.pool, cluster_name=name)
         return replace(self, cluster_name=name, pool=pool)

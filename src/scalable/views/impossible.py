@@ -8,13 +8,13 @@ from scalable.protocol.pools import known_tags, shown
 
 
 def no_pool(tag: str, tags: Iterable[str], *, managed: bool) -> str:
-    """State that no pool has a tag, and that no manager is attached unless ``managed``."""
+    """State that a pool is unknown, and unless ``managed`` also that no manager is attached."""
     nobody = "" if managed else "; no manager is attached to start workers"
     return f"no pool {tag!r}; known tags: {known_tags(dict.fromkeys(tags))}{nobody}"
 
 
 def too_many_slots(tag: str, slots: int) -> str:
-    """State that a task needs more slots than the ``slots`` of one worker of a pool."""
+    """State that a task needs more slots than one worker of a pool has."""
     return f"it needs more slots than a worker of pool {tag!r} has: {slots}"
 
 
@@ -32,12 +32,12 @@ def unable(workers: Iterable[str], asked: Mapping[str, float]) -> str:
 
 
 def worker_gone(worker: str) -> str:
-    """State that tasks are restricted to a worker which has left."""
+    """State that tasks are restricted to a worker that has left."""
     return f"worker {worker}, which has left"
 
 
 def not_offered(resource: str) -> str:
-    """State that tasks request a resource which no worker offers."""
+    """State that tasks request a resource that no worker offers."""
     return f"resource {resource!r}, which no worker offers"
 
 

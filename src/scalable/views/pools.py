@@ -1,4 +1,4 @@
-"""Reasons why a pool has no worker for a task, and the explanation of a pool."""
+"""Reasons why a pool has no worker for a task, and explanations of pools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scalable.views.facts import AdaptiveFacts, PoolFacts, RunningTask
 
 
 class BusyCause(NamedTuple):
-    """Reason why a pool has no free worker, in words about the pool ("it ..."), and a hint."""
+    """Reason why a pool has no free worker, as a phrase about the pool ("it ..."), with a hint."""
 
     reason: Reason
     words: str
@@ -25,7 +25,7 @@ class BusyCause(NamedTuple):
 
 
 def without_workers(pool: PoolFacts) -> BusyCause | None:  # noqa: PLR0911 - a list of cases
-    """Return why a pool has no worker that takes tasks, or None if it has one."""
+    """Return why a pool has no worker that accepts tasks, or None if it has one."""
     status = pool.status
     if status is None and pool.awaits_managers:
         return BusyCause(Reason.MANAGER_STARTS, impossible.NOT_YET)
@@ -49,7 +49,7 @@ def without_workers(pool: PoolFacts) -> BusyCause | None:  # noqa: PLR0911 - a l
 
 
 def _away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
-    """Return the cause if the connected workers are all leaving or suspended."""
+    """Return the cause if all connected workers are leaving or suspended."""
     if status.suspended and not pool.leaving:
         words = f"{counted(status.suspended, 'worker')} of it, all that it has, are suspended"
         return BusyCause(
@@ -73,7 +73,7 @@ def _away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
 
 
 def _all_away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
-    """Return the cause if all workers that run are paused."""
+    """Return the cause if all running workers are paused."""
     if len(pool.paused) < status.running:
         return None
     words = f"all of its workers ({', '.join(pool.paused)}) are paused: their memory is nearly full"
@@ -134,7 +134,7 @@ def _resume(pool: PoolFacts) -> str:
 
 
 def _scale(pool: PoolFacts, count: int) -> str:
-    """Return the command, or the method call, that sets the worker count of a pool."""
+    """Return the command or method call that sets a pool's worker count."""
     if pool.cluster_name and pool.tag != UNTAGGED:
         return f"`scalable scale {pool.cluster_name} {pool.tag}={count}`"
     return f"scale({pool.tag!r}, {count})" if pool.tag != UNTAGGED else f"scale({count})"
@@ -145,7 +145,7 @@ def _start(pool: PoolFacts) -> str:
 
 
 def _at_most(pool: PoolFacts) -> str:
-    """Return the hint if ``max_workers`` allows no other worker, otherwise ""."""
+    """Return a hint if ``max_workers`` forbids another worker, otherwise ""."""
     if pool.max_workers is None or pool.wanted_in_all < pool.max_workers:
         return ""
     own = 0 if pool.status is None else pool.status.wanted
@@ -159,7 +159,7 @@ def _again(pool: PoolFacts, status: PoolStatus) -> str:
 
 
 def full(pool: PoolFacts) -> str:
-    """Return which tasks take the slots of a pool, in words about the pool."""
+    """Return a phrase about the tasks that occupy a pool's slots."""
     words = f"all of its {pool.slots} slots are taken" if pool.slots > 1 else "its slot is taken"
     return words + _by(pool.running) + _free_in(pool.running)
 
@@ -180,7 +180,7 @@ def _free_in(running: tuple[RunningTask, ...]) -> str:
 
 
 def explain_pool(pool: PoolFacts) -> Explanation:
-    """Return the explanation of a pool: the reason why tasks wait for it, or its load."""
+    """Return the explanation of a pool: why tasks wait for it, or its load."""
     cause = without_workers(pool)
     name, details = shown(pool.tag), details_of(pool)
     if cause is not None:

@@ -1,4 +1,4 @@
-"""Progress of the tasks of clusters, as lines for a terminal and as one line for a log."""
+"""Progress of clusters' tasks, as lines for a terminal or as one line for a log."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _lines_of(
 
 
 def progress_line(overviews: Sequence[Overview]) -> str:
-    """Return one line: workers, tasks by name and predicted finish, by cluster if several."""
+    """Return workers, tasks by name and predicted finish on one line, by cluster if several."""
     told = []
     for overview in overviews:
         name = one_line(overview.cluster.get("name") or "cluster")
@@ -95,7 +95,7 @@ def _line_of(overview: Overview) -> str:
 
 
 def counts_in_words(counts: CallCounts) -> str:
-    """Return the counts of tasks other than 0, such as ``14 done, 2 running``."""
+    """Return the non-zero counts of tasks, such as ``14 done, 2 running``."""
     told = [f"{getattr(counts, s)} {s}" for s in _ORDER if getattr(counts, s)]
     return ", ".join(told) or "no calls"
 

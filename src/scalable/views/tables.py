@@ -1,4 +1,4 @@
-"""Tables whose rows have a key, and columns that can be sorted by their values."""
+"""Tables with a key for each row, and columns that can be sorted by value."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Table:
     empty: str = "nothing"
 
     def sorted(self, title: str, *, reverse: bool = False) -> Self:
-        """Return the table sorted by the column with this title, unchanged if there is none."""
+        """Return the table sorted by the column with this title, or unchanged if there is none."""
         titles = [column.title for column in self.columns]
         if title not in titles:
             return self
@@ -62,7 +62,7 @@ class Table:
         return replace(self, rows=tuple(rows))
 
     def containing(self, text: str) -> Self:
-        """Return the table with the rows that contain a string. Ignores case."""
+        """Return the table with only the rows that contain a string, ignoring case."""
         wanted = text.casefold().strip()
         if not wanted:
             return self
@@ -70,7 +70,7 @@ class Table:
         return replace(self, rows=tuple(rows))
 
     def of_pool(self, tag: str | None) -> Self:
-        """Return the table with the rows of one pool, or all rows for None."""
+        """Return the table with only the rows of one pool, or all rows for None."""
         if tag is None:
             return self
         return replace(self, rows=tuple(row for row in self.rows if row.pool == tag))
@@ -80,12 +80,12 @@ class Table:
 
     @property
     def width(self) -> int:
-        """Number of cells of a line in which no text is shortened."""
+        """Number of cells in an unshortened line."""
         widths = self._whole_widths()
         return len(_INDENT) + sum(widths) + len(_GAP) * (len(widths) - 1)
 
     def widths(self, width: int, gap: int) -> list[int]:
-        """Return column widths for lines of ``width`` cells, which numbers alone may exceed."""
+        """Return column widths for lines of ``width`` cells. Only numbers may exceed it."""
         widths = self._whole_widths()
         room = width - gap * (len(widths) - 1)
         while sum(widths) > room:
@@ -108,7 +108,7 @@ class Table:
         return widths
 
     def lines(self, width: int) -> list[str]:
-        """Return the table as lines of at most ``width`` cells, the titles first."""
+        """Return the table as lines of at most ``width`` cells, starting with the titles."""
         titles = tuple(column.title for column in self.columns)
         texts = [titles, *(row.cells for row in self.rows)]
         widths = self.widths(width - len(_INDENT), len(_GAP))
@@ -153,9 +153,8 @@ _CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 def one_line(text: object) -> str:
     """Return a string on one line, without control characters and direction marks.
-
-    Letters of right-to-left scripts stay: they are what the user wrote. Whitespace is joined, and a
-    long string is cut off after ``READ_CHARACTERS``.
+    Letters of right-to-left scripts are kept. Whitespace is collapsed, and a long string is cut off
+    after ``READ_CHARACTERS``.
     """
     read = _SPACES.sub(" ", str(text)[: 2 * READ_CHARACTERS]).strip(" ")[:READ_CHARACTERS]
     if read.isascii() and read.isprintable():
@@ -175,7 +174,7 @@ def width_of(text: str) -> int:
 
 
 def fitted(text: object, width: int) -> str:
-    """Return a string on one line of at most ``width`` cells. Its middle is cut out if need be."""
+    """Return a string on one line of at most ``width`` cells, with its middle cut if necessary."""
     line = one_line(text)
     if width_of(line) <= width:
         return line
@@ -195,7 +194,7 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
 
 
 def clock(at: float | None, now: float) -> str:
-    """Return an epoch time as time of day, with its date unless it is today, or ``-`` for None."""
+    """Return an epoch time as time of day, with the date unless it is today. ``-`` for None."""
     if at is None:
         return "-"
     try:

@@ -1,4 +1,4 @@
-"""Templates that escape every string, and parts of pages that notebooks show."""
+"""Templates that escape every string, and HTML fragments for notebooks."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ def escaping_environment(clean: Callable[[str], str]) -> Environment:
 
 
 def trusted(text: str) -> Markup:
-    """Return a string of this package, or one that a template has escaped, as it is."""
+    """Mark a string of this package, or one escaped by a template, as safe."""
     return Markup(text)  # noqa: S704
 
 
 def in_notebook(body: str, kind: str = "") -> str:
-    """Return escaped HTML as a part of a notebook: with its styles, without scripts."""
+    """Return escaped HTML as a notebook fragment, with styles but without scripts."""
     return f'<div class="sn {kind}"><style>{notebook_style()}</style>{body}</div>'
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return a template file of this package, filled with values, whose strings are escaped."""
+    """Return a template file of this package filled with escaped values."""
     return trusted(_template(template).render(**values))
 
 
 @functools.cache
 def notebook_style() -> str:
-    """Return the style rules of parts of notebooks, for light and dark themes."""
+    """Return the style rules of notebook fragments, for light and dark themes."""
     return f"{css_variables()}{above_notebooks('sn', package_text('notebook.css'))}"
 
 
 def above_notebooks(name: str, rules: str) -> str:
-    """Return style rules of the CSS class ``name`` that override those of the notebook."""
+    """Return rules of the CSS class ``name`` that override the notebook's own rules."""
     return rules.replace(f".{name} ", f".{name}" * 3 + " ").replace("\n", "")
 
 

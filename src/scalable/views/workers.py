@@ -1,4 +1,4 @@
-"""Workers of a cluster, and clusters of a user, as tables."""
+"""Tables of a cluster's workers, and of a user's clusters."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Readers of the overview: dashboard, ``top``, JupyterLab, metrics."""
+"""Programs that show a cluster's overview: dashboard, ``top``, JupyterLab, metrics."""

@@ -92,7 +92,7 @@ class WorkerCheckpoints:
         self.begun: dict[tuple[Any, int], Checkpoint] = {}
 
     def path(self, key: Any) -> Path:
-        """Return the directory of the task in this thread, which is part of a Dask task."""
+        """Return the directory of this thread's task, which is part of the given Dask task."""
         bundle = running_bundle(key) if isinstance(key, str) else None
         position = _NO_POSITION if bundle is None else bundle.position
         if (key, position) not in self.begun:
@@ -109,7 +109,7 @@ class WorkerCheckpoints:
         return checkpoints.begin(REMEMBERED if remembered else told["group"], call)
 
     async def _ask(self) -> dict[str, str]:
-        """Request the cluster's checkpoint directory from the scheduler, which creates it."""
+        """Request the cluster's checkpoint directory from the scheduler, where it is created."""
         answer = None
         scheduler = self._worker.scheduler
         if (await scheduler.identity(n_workers=0)).get(CHECKPOINTS):

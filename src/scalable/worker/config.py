@@ -70,7 +70,6 @@ class WorkerConfig:
     notice_file: str = ""
 
     def to_line(self) -> bytes:
-        """Return the configuration as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     def credentials(self) -> Security | None:

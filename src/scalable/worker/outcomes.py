@@ -78,9 +78,7 @@ def is_small(value: Any) -> bool:
 
 
 def packed(value: Any) -> tuple[Any, int]:
-    """Return a result that is not small as it is sent, and its kind.
-    Raises the error of a value that cannot be pickled.
-    """
+    """Return a result that is not small as it is sent, and its kind. May raise pickle's errors."""
     if dask.sizeof.sizeof(value) <= LARGE:
         return dump(value), PICKLED
     return Pickled(value), KEPT

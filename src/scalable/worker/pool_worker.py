@@ -151,7 +151,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         return self.monitor.get_process_memory() / limit if limit else 0.0
 
     def _get_client(self, timeout: float | None = None) -> Client:
-        """Return the client, which routes by tag, for nested tasks."""
+        """Return the client for nested tasks. It routes by tag."""
         return self.call_client.get(timeout)
 
 
@@ -312,7 +312,7 @@ class CallClient:
         return client
 
     def _forget_failed(self, connecting: asyncio.Future[Any]) -> None:
-        """Drop a client that could not connect, so that the next task creates another one."""
+        """Drop a client that could not connect. The next task creates another one."""
         failed = connecting.cancelled() or connecting.exception() is not None
         if failed and connecting is self._connecting and self._own is not None:
             logger.debug("client %s cannot connect: %s", self._own.id, connecting)

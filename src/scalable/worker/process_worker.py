@@ -102,7 +102,7 @@ TERMINATE_FRACTION = 0.95
 
 class MemoryWatch(threading.Thread):
     """Thread that samples the memory of this process and its children, and exits above a limit.
-    Before it exits, it calls ``tell`` with the used bytes, which must return in bounded time.
+    Before that, it calls ``tell`` with the used bytes. ``tell`` must return in bounded time.
     """
 
     def __init__(self, limit: int | None, tell: Callable[[int], None] = lambda _: None) -> None:

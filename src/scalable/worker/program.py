@@ -292,9 +292,7 @@ async def _end(worker: Any, *, hand_over: bool) -> None:
 
 
 def run_once(script: str) -> str:
-    """Run a preload script, which Dask would run twice, and return its module name for Dask.
-    Modules and addresses are left to Dask.
-    """
+    """Run a preload script once, not twice as Dask does, and return its module name for Dask."""
     if not script.endswith(".py") or "://" in script:
         return script
     name = Path(script).stem

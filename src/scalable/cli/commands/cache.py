@@ -68,7 +68,7 @@ def command() -> None:
 
 @contextmanager
 def _changing(store: ResultStore) -> Iterator[None]:
-    """Turn an OSError of the store into an error that names it."""
+    """Convert an OSError of the store into an error with the store's URL."""
     try:
         yield
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def _changing(store: ResultStore) -> Iterator[None]:
 
 
 def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that choose a store, and pass a ``store`` to the command."""
+    """Add the options for choosing a store, and pass a ``store`` to the command."""
 
     @click.option(
         "--store",
@@ -106,7 +106,7 @@ def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _url(manifest: Path | None, target: str | None) -> str:
-    """Return the location of a manifest's results, or of the user's own."""
+    """Return the location of a manifest's results, or the user's own."""
     from scalable.manifest import read_targets
 
     file = settings.manifest_path(manifest)
@@ -144,9 +144,8 @@ def list_results(
     store: ResultStore,
     output: Output,
 ) -> int:
-    """List the remembered results, by default the newest first.
-
-    The column "saves" has the time that the call ran: an equal call saves it.
+    """List the cached results, by default the newest first.
+    The column "saves" shows the task's running time, which an equal task saves.
     """
     items = list(store.inventory())
     rows = [
@@ -168,10 +167,9 @@ def list_results(
 @_store_options
 @output_options
 def why(call: str, *, store: ResultStore, output: Output) -> int:
-    """Say what the key of a call is made of, and why it was no hit.
-
-    CALL is a key, its beginning, or the name of a function, which stands for its latest result.
-    The key is compared with the nearest earlier result of the same function.
+    """Show the parts of a task's cache key, and why it was not a hit.
+    CALL is a key, the prefix of a key, or the name of a function for its latest result. The key is
+    compared with the nearest earlier result of the same function.
     """
     entries = [item.entry for item in store.inventory() if item.entry is not None]
     entry = called(call, entries)
@@ -199,8 +197,7 @@ def remove(
     output: Output,
 ) -> int:
     """Remove results, by their keys, by function, or all.
-
-    A key can be written by its beginning. Who reads a result at the moment goes on.
+    A unique prefix of a key is enough. Processes that are reading a result are not interrupted.
     """
     if bool(keys) + (function is not None) + everything != 1:
         raise click.UsageError("name keys, or --function, or --all")
@@ -230,7 +227,7 @@ def remove(
 
 
 def _chosen(items: list[Item], keys: tuple[str, ...], function: str | None) -> list[Item]:
-    """Return the entries that keys or a function name, or all if there is neither."""
+    """Return the entries of the given keys or function, or all entries."""
     if keys:
         wanted = frozenset(keys_of(keys, (item.key for item in items)))
         return [item for item in items if item.key in wanted]
@@ -247,9 +244,8 @@ def _chosen(items: list[Item], keys: tuple[str, ...], function: str | None) -> l
 @output_options
 def verify(*, removing: bool, store: ResultStore, output: Output) -> int:
     """Read all entries, and compare them with their digests.
-
-    The exit code is 1 if an entry is faulty, also if it was removed. An entry that could not be
-    read because of an error of the disk or the network is never removed.
+    The exit code is 1 if an entry is damaged, even if it was removed. An entry that could not be
+    read because of a disk or network error is never removed.
     """
     found = store.verify()
     removed = None
@@ -288,10 +284,9 @@ def gc(
     output: Output,
 ) -> int:
     """Remove results until the store is within limits, such as --limit 10G --max-age 30d.
-
-    Results go by last use, by the time that they took to compute, and by size. Files that killed
-    processes left are removed too; without limits, only they are. With --max-age, checkpoints go
-    too that did not change for so long and that no running call has.
+    Results are chosen by last use, computing time and size. Files of killed processes are removed
+    too, and without limits only those. With --max-age, checkpoints that have not changed for that
+    long and are not in use are removed too.
     """
     checkpoints = CheckpointSizes()
     if max_age is not None:

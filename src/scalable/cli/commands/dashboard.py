@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 @output_options
 def command(name: str, *, opens: bool, output: Output) -> int:
     """Show the address of a cluster's live page.
+    The address contains a secret token: anyone with it can see the cluster. In an ssh session, or
+    if the scheduler is on another machine, the command that forwards the page's port is shown too.
 
-    The address contains a secret token: who has it can see the cluster. If this shell came by ssh,
-    or the scheduler is on another machine, the command that forwards the page's port is shown too.
-
-    The page of a scheduler that has none, or that is in a remote place, is served by this command
-    itself, until it is interrupted (Ctrl-C).
+    If the scheduler has no dashboard, or runs in a remote backend, this command serves the page
+    itself until it is interrupted (Ctrl-C).
     """
     from scalable.watch.dashboard.serving import page_link
 

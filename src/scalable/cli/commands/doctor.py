@@ -37,9 +37,8 @@ class CheckRow(NamedTuple):
 @output_options
 def command(output: Output) -> int:
     """Check this machine: each row is ok, or tells how to mend it.
-
-    It checks what the providers in the manifest need, if there is a manifest. The exit code is 1 if
-    a row fails.
+    If there is a manifest, it also checks the requirements of the manifest's providers. The exit
+    code is 1 if a row fails.
     """
     rows = [row._replace(mend="") if row.verdict == "ok" else row for row in examine()]
     width = max(len(row.what) for row in rows)
@@ -55,7 +54,7 @@ def command(output: Output) -> int:
 
 
 def examine() -> Iterator[CheckRow]:
-    """Yield the rows about this machine; nothing is started or changed."""
+    """Yield the rows about this machine. Nothing is started or changed."""
     from scalable.manifest import read_targets
 
     manifest, traits = settings.manifest_path(), {}
@@ -76,7 +75,7 @@ def examine() -> Iterator[CheckRow]:
 
 
 def package_rows(needed: set[str]) -> Iterator[CheckRow]:
-    """Yield the versions, and a row for each extra; the manifest needs some of the extras."""
+    """Yield the versions, and a row for each extra, including those that the manifest needs."""
     from packaging.requirements import Requirement
 
     yield CheckRow("python", "ok", f"version {platform.python_version()}")
@@ -135,7 +134,7 @@ def directory_row(what: str, path: Path, *, private: bool) -> CheckRow:
 
 
 def program_row(provider: str, program: str) -> CheckRow:
-    """Return the row about a program that a provider in the manifest calls."""
+    """Return the row about a program called by a provider in the manifest."""
     found = shutil.which(program)
     fact = found or f"it is not on the PATH; targets of {provider} need it"
     mend = "run on a machine that has it, or add its directory to PATH"
@@ -143,7 +142,7 @@ def program_row(provider: str, program: str) -> CheckRow:
 
 
 def port_row(host: str = "127.0.0.1") -> CheckRow:
-    """Return the row about free ports: one is opened and closed again."""
+    """Return the row about free ports, after opening and closing one."""
     try:
         with socket.socket() as one:
             one.bind((host, 0))

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 @output_options
 def command(name: str, *, yes: bool, output: Output) -> int:
     """End a cluster: its workers, managers, scheduler and record.
-
-    A cluster that is already gone is not an error. Results that were not fetched are lost.
+    A cluster that is already gone is not an error. Results that have not been fetched are lost.
     """
     try:
         directory = find(name)
@@ -46,7 +45,7 @@ def command(name: str, *, yes: bool, output: Output) -> int:
 
 
 def _name(directory: ClusterDirectory) -> str:
-    """Return the name of a cluster, or its id if its record cannot be read."""
+    """Return the name of a cluster, or its id if its record is unreadable."""
     try:
         return directory.record().name
     except ClusterError:

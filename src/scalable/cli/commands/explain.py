@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 @output_options
 def command(name: str | None, about: str | None, *, output: Output) -> int:
     """Say why calls and pools wait, or why a call failed.
-
-    NAME is a running cluster, or a session in another process of yours, by its name or that of its
-    run; the default is the only one. TAG explains one pool and the calls that wait for it. CALL is
-    the key of a call, its beginning, or the name of a task. Without both, all pools and all calls
-    that wait are explained.
+    NAME is a running cluster, or a session in another process of yours, by its name or its run's
+    name. It may be left out if there is only one. TAG explains one pool and the tasks waiting for
+    it. CALL is the key of a task, a prefix of the key, or a task name. Without both, all pools and
+    all waiting tasks are explained.
     """
     cluster = name or only_cluster()
     found = explain(cluster, about)

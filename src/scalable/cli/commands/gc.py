@@ -23,11 +23,10 @@ from scalable.session.request import Request
 @output_options
 def command(manifest: Path | None, target: str | None, *, yes: bool, output: Output) -> int:
     """Remove the remains of clusters that no longer exist.
+    In a cloud it examines the region set in the shell, and the regions used from this machine in
+    the last 30 days.
 
-    In a cloud it looks in the region that the shell names, and in those that were used on this
-    machine in the last 30 days.
-
-    The exit code is 4 if remains could not be removed; the others are.
+    The exit code is 4 if some remains could not be removed. The others are still removed.
     """
     if target is not None:
         _note_place(manifest, target)
@@ -46,7 +45,7 @@ def command(manifest: Path | None, target: str | None, *, yes: bool, output: Out
 
 
 def _note_place(manifest: Path | None, target: str) -> None:
-    """Record the location of a target, so that it is examined too."""
+    """Record a target's location so that it is examined too."""
     request = Request.read(manifest, target)
     if provider_traits(request.spec.provider_name).remote:
         remember(request.spec.provider_name, request.provider.place_of(request.spec))

@@ -43,7 +43,7 @@ def command(directory: Path, *, name: str | None, force: bool, output: Output) -
 
 
 def starter_files(project_name: str) -> Mapping[str, str]:
-    """Return the contents of a new project's files, by name."""
+    """Return a new project's files: contents by name."""
     from scalable.manifest import json_schema, starter_manifest, starter_workflow
 
     return {

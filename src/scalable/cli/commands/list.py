@@ -16,11 +16,10 @@ INCOMPLETE = 3
 @output_options
 def command(*, output: Output) -> int:
     """List all clusters with their state.
-
     These are detached clusters, clusters embedded in running processes, and resources without a
     record.
 
-    The exit code is 3 when a plug-in or a record cannot be read; the others are listed.
+    The exit code is 3 if a plugin or a record cannot be read. The others are still listed.
     """
     from scalable.clusters.discovery import list_clusters
 

@@ -51,11 +51,10 @@ def command(
     output: Output,
 ) -> int:
     r"""Show the output of workers, including workers that have ended.
+    Without NAME, the only running cluster or session is shown. If none is running, the last run
+    recorded in this directory is shown.
 
-    Without NAME, the only running cluster or session is shown, or if none is running, the last run
-    that was recorded in this directory.
-
-    Control characters, such as those of colours, are shown as \x1b, so that no output can act on
+    Control characters, such as those of colours, are shown as \x1b, so that output cannot affect
     the terminal. --output writes the logs to a file unchanged.
     """
     if follow and tail is not None:

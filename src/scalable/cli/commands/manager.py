@@ -50,9 +50,8 @@ def attach(
     output: Output,
 ) -> int:
     """Provision workers for a cluster until interrupted.
-
-    After Ctrl-C or SIGTERM the workers finish their calls, then the manager ends. A second signal
-    ends it at once.
+    After Ctrl-C or SIGTERM, the manager stops once its workers have finished their tasks. A second
+    signal stops it at once.
     """
     from scalable.session.detached import manage
 

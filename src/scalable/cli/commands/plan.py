@@ -73,8 +73,7 @@ def command(
     **asked: Any,
 ) -> int:
     """Predict the workers, time and cost of a run, with reasons.
-
-    With --output plan.json the file contains the plan, and manifest.lock is written next to it.
+    With --output plan.json, the file contains the plan, and manifest.lock is written next to it.
     """
     if run is not None:
         output.show(comparison_result(run))
@@ -99,7 +98,7 @@ def command(
 
 
 def objects_result(objects: Mapping[str, bytes]) -> Result:
-    """Return the objects of a cluster as a result, in the order of creation."""
+    """Return the objects of a cluster as a result, in order of creation."""
     files = {name: body.decode() for name, body in objects.items()}
     data = {"version": VERSION, "objects": [json.loads(text) for text in files.values()]}
     # A stream of YAML documents: each of them is JSON.
@@ -107,7 +106,7 @@ def objects_result(objects: Mapping[str, bytes]) -> Result:
 
 
 def comparison_result(run: str) -> Result:
-    """Compare a run, by its id, a prefix of it, or ``latest``, with its plan."""
+    """Compare a run (its id, a prefix of it, or ``latest``) with its plan."""
     from scalable.runs import find_run, read_run
     from scalable.runs.report.comparison import compare, render_comparison
 
@@ -120,7 +119,7 @@ def comparison_result(run: str) -> Result:
 def plan_result(
     plan: Plan, scripts: Mapping[str, str] | None = None, *, front: bool = False
 ) -> Result:
-    """Return a plan, the scripts of its workers by tag, and its choices, as a result."""
+    """Return a plan, its workers' scripts by tag, and its choices as a result."""
     from scalable.runs.report.front import draw_front
     from scalable.runs.report.plans import render_plan
 

@@ -44,7 +44,7 @@ def command(manifest: Path | None, target: str | None, *, output: Output) -> int
 
 
 def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:
-    """Return the rates by tag or program; ``least_s`` is the minimum for the manifest's prices."""
+    """Return the rates by tag or program. ``least_s`` is the minimum for the manifest's prices."""
     if prices is None:
         return []
     written = {
@@ -104,7 +104,7 @@ def _row(name: str, rate: Rate) -> tuple[str, ...]:
 
 
 def _origin(price: Price) -> str:
-    """Return a line that says where prices come from."""
+    """Return a line about the source of prices."""
     where = f"{price.origin}: {_FROM[price.origin]}{price.source}"
     billed = ""
     if price.minimum_s or price.granularity_s > 1:

@@ -49,9 +49,8 @@ def command(  # noqa: PLR0913 - what a user may say
     destination: Path | None,
 ) -> int:
     """Report on a recorded run: tasks, workers, failures, results.
-
-    With --format html the report is one file with the plan, the timeline, distributions, pools,
-    decisions, failures, environment and advice; it needs nothing from elsewhere.
+    With --format html, the report is one self-contained file with the plan, the timeline,
+    distributions, pools, decisions, failures, environment and advice.
     """
     if latest and run_id is not None:
         raise click.UsageError("--latest and --run-id exclude each other; give one of them")

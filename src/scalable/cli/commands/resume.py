@@ -14,8 +14,7 @@ from scalable.cli.output import VERSION, Output, Result
 @output_options
 def command(name: str, *, output: Output) -> int:
     """Restart the managers of a cluster that have ended.
-
-    They take over their workers; running calls are not interrupted.
+    They take over their workers, and running tasks are not interrupted.
     """
     from scalable.clusters.resuming import lost_elsewhere, resume
     from scalable.records import find

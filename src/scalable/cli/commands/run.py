@@ -54,7 +54,7 @@ _ARGUMENTS = "scalable.workflow_arguments"
 
 
 class RunCommand(click.Command):
-    """A command that leaves the arguments after ``--`` to the workflow."""
+    """Command that leaves the arguments after ``--`` to the workflow."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         cut = args.index("--") if "--" in args else len(args)
@@ -122,14 +122,12 @@ def command(  # noqa: PLR0913 - what a user may say
     **objective: str | None,
 ) -> int:
     """Run a workflow on a target, with its progress and a report.
+    With --objective, --policy, --deadline or --plan, the workflow's sessions on this manifest start
+    the workers of that plan. `--dry-run` shows the plan.
 
-    With --objective, --policy, --deadline or --plan, the sessions of the workflow on this manifest
-    start the workers of that plan; `--dry-run` shows it.
+    On a target that costs money, the command shows the cost and asks first.
 
-    On a target that costs money the command asks first, with the cost.
-
-    The workflow is a Python script that runs in its own process; the command ends with its exit
-    code.
+    The workflow is a Python script that runs in its own process. Its exit code is the command's.
     """
     resume, manifest = split_manifest(resume, manifest)
     path = settings.manifest_path(manifest)
@@ -184,7 +182,7 @@ def command(  # noqa: PLR0913 - what a user may say
 
 
 def _refuse_running(asked: AskedPlan, cluster: str | None, *, synchronous: bool) -> None:
-    """Raise click.UsageError for a requested plan if sessions start no workers for it."""
+    """Raise click.UsageError for a requested plan if sessions would not start workers for it."""
     if synchronous:
         if cluster is not None or asked.chosen:
             raise click.UsageError("--synchronous starts no workers: leave out --cluster and plans")
@@ -219,7 +217,7 @@ def _in_one_line(plan: Plan) -> str:
 
 
 def _in_words(code: int) -> str:
-    """Return an exit code, with the name of the signal that a code over 128 stands for."""
+    """Return an exit code, with the signal's name for a code over 128."""
     with suppress(ValueError):
         return f"{code} ({signal.Signals(code - 128).name})"
     return str(code)
@@ -239,7 +237,7 @@ def _environment(
 
 
 def _confirm_start(request: Request, plan: Plan, *, yes: bool) -> None:
-    """Check that a cluster and a record can be made, and ask before a run that costs money."""
+    """Check that the run can start, and ask for confirmation if it costs money."""
     request.require_clusters()
     if settings.telemetry_enabled():
         require_writable()
@@ -248,7 +246,7 @@ def _confirm_start(request: Request, plan: Plan, *, yes: bool) -> None:
 
 
 def _part_of_run(directory: ClusterDirectory) -> RunPart | None:
-    """Return the part of a detached cluster's run that starts now, or None without telemetry."""
+    """Return the new part of a detached cluster's run, or None without telemetry."""
     flush_run(directory)
     run = (directory.scheduler() or {}).get("run")
     return RunPart(run) if run else None
@@ -294,7 +292,7 @@ def _follow(
 
 
 def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, Any]:
-    """Return the script's streams for ``run_script``, shown above the display if that is live."""
+    """Return the script's streams for ``run_script``, above the display if that is live."""
     if not isinstance(display, LiveDisplay):
         return {"stdout": output.script_stdout}
 
@@ -305,7 +303,7 @@ def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, An
 
 @contextmanager
 def _exchange() -> Iterator[Path]:
-    """Yield an empty file for output of sessions, already unlinked if /proc allows that."""
+    """Yield an empty file for the output of sessions, already unlinked if /proc allows that."""
     with tempfile.TemporaryFile() as file:
         path = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
         if path.exists():
@@ -326,8 +324,8 @@ def _report(
     attached: bool,
     resumed: Resumed | None,
 ) -> None:
-    """Show the recorded runs, and give the script's exit code to those that finished with it.
-    Of the run of an ``attached`` detached cluster, which continues, only ``part`` is shown.
+    """Show the recorded runs, and store the script's exit code in those that it finished.
+    With an ``attached`` detached cluster, whose run continues, only ``part`` of it is shown.
     """
     texts, reports = [], []
     for run in runs:
@@ -353,7 +351,7 @@ def _report(
 
 
 def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
-    """Return the rows about cached results of a run, or of ``part`` if it is the run's."""
+    """Return the rows about cached results of a run, or only of ``part`` if it is that run's."""
     if part is not None and run == part.path:
         return part.read().remembered
     return StoredRows(stream_path(run, "remembered"))
@@ -373,6 +371,6 @@ def _status_of(code: int) -> EndStatus:
 
 
 def _amend(run: Path, code: int) -> None:
-    """Record a failure of the script in a run whose session was closed normally."""
+    """Record the script's failure in a run whose session was closed normally."""
     if code and read_run(run).status == "completed":
         amend_status(run, _status_of(code), code)

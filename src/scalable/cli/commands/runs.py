@@ -67,11 +67,10 @@ def command(
     output: Output,
 ) -> int:
     """List the recorded runs, or remove old ones.
+    The last run comes first. With --keep or --older-than, runs are removed after a confirmation.
 
-    The last run comes first. With --keep or --older-than, runs are removed after a question.
-
-    A run that crashed is shown as interrupted. Runs that are alive or were written in the last two
-    minutes are never removed, nor is anything else than the directory of a run.
+    A run that crashed is shown as interrupted. Running runs, and runs written to in the last two
+    minutes, are never removed. Only run directories are removed.
     """
     where = (runs_dir or settings.runs_dir()).absolute()
     runs, faults = run_overviews(where)

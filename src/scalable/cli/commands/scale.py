@@ -30,9 +30,8 @@ def command(
     name: str, counts: tuple[str, ...], *, yes: bool, budget: float | None, output: Output
 ) -> int:
     """Set numbers of workers of pools, or the cluster's budget.
-
-    Counts are absolute; 0 empties a pool. The command returns at once: workers start and end
-    later, and busy workers finish their calls first.
+    Counts are absolute. 0 empties a pool. The command returns at once. Workers start and stop
+    later, and busy workers finish their tasks first.
     """
     wanted = read_counts(counts)
     if not wanted and budget is None:

@@ -13,7 +13,6 @@ from scalable.providers.registry import option_models
 @output_options
 def command(output: Output) -> int:
     """Print the JSON Schema of manifests.
-
     It covers the options of all installed providers.
     """
     from scalable.manifest import json_schema

@@ -33,10 +33,9 @@ WIDTH = 100
 @output_options
 def command(name: str | None, *, once: bool, output: Output) -> int:
     """Watch pools, calls, failures and costs in the terminal.
-
-    NAME is a cluster, or a session that runs in another process of yours, by its name or that of
-    its run. Without NAME, all that live are listed. With --once, no extra and no terminal is
-    needed.
+    NAME is a cluster, or a session in another process of yours, by its name or its run's name.
+    Without NAME, list all running clusters and sessions. --once works without a terminal and
+    without extras.
     """
     if not once:
         _run(name)

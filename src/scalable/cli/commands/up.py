@@ -86,7 +86,6 @@ def command(  # noqa: PLR0913 - what a user may say
     **objective: str | None,
 ) -> int:
     """Start a cluster that keeps running after this command.
-
     A running cluster of the same name is scaled to the plan's counts.
     """
     from scalable.clusters.creation import DetachOptions
@@ -137,7 +136,7 @@ def command(  # noqa: PLR0913 - what a user may say
 
 @contextmanager
 def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
-    """Warn about the cluster that keeps running when its start fails or is interrupted."""
+    """Warn that a cluster keeps running if its start fails or is interrupted."""
     try:
         yield
     except NameTakenError:
@@ -153,7 +152,7 @@ def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
 
 
 def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
-    """Return True if a target has a price or a queue, so that the user must confirm."""
+    """Return whether the user must confirm, because a target has a price or a queue."""
     return any(
         provider_traits(s.provider_name).asks_first or costs_money(s) or _has_price(s)
         for s in places
@@ -167,7 +166,7 @@ def _has_price(spec: DeploymentSpec) -> bool:
 def _question(
     request: Request, plan: Plan, options: DetachOptions, others: Sequence[DeploymentSpec]
 ) -> str:
-    """Return the question before the start of a cluster, with its cost, if any."""
+    """Return the question before the start of a cluster, with any cost."""
     from scalable.clusters.creation import lifetimes
 
     cost = ""
@@ -181,7 +180,7 @@ def _question(
 
 
 def _outlook(request: Request, options: DetachOptions) -> str:
-    """Return when the cluster stops automatically, and which managers it has."""
+    """Return when the cluster stops automatically, and its managers."""
     from scalable.clusters.creation import lifetimes
 
     lines = [""]
@@ -267,7 +266,7 @@ def _refuse_other_target(directory: ClusterDirectory, request: Request) -> None:
 def _bring_managers(
     directory: ClusterDirectory, request: Request, options: DetachOptions, output: Output
 ) -> None:
-    """Start the managers that are not running, or all managers of a cluster without any."""
+    """Start missing managers, or all managers of a cluster without any."""
     from scalable.clusters.creation import add_managers
     from scalable.session.detached import requested_managers
 

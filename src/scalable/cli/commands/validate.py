@@ -35,7 +35,7 @@ def command(manifest: Path | None, target: str | None, *, live: bool, output: Ou
 
 
 def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, ...]]:
-    """Return the findings about one target or all, each once, and the checked targets."""
+    """Return the distinct findings about one target or all, and the checked targets."""
     from scalable.manifest import Manifest
     from scalable.providers.registry import option_models
     from scalable.session.request import Request

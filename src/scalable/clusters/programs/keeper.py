@@ -1,5 +1,4 @@
 """Keeper of a remote cluster, run with ``python -m ... DIRECTORY ADDRESS``.
-
 It exits when the scheduler has exited. A backend that deletes a cluster's objects together with a
 program can follow the keeper if it cannot follow the scheduler.
 """

@@ -52,7 +52,6 @@ class NoticeWatch:
         threading.Thread(target=self._watch, name="scalable notices", daemon=True).start()
 
     def close(self) -> None:
-        """Stop watching, and return immediately."""
         self._ended.set()
 
     def look(self) -> bool:

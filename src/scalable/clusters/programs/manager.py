@@ -1,5 +1,4 @@
 """Program of a manager: ``python -m scalable.clusters.programs.manager DIRECTORY ID``.
-
 A manager starts and stops workers of a cluster on one target.
 """
 

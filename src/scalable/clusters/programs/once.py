@@ -1,5 +1,4 @@
 """A program that starts at most once, run with ``python -m ... FILE COMMAND...``.
-
 The first start creates FILE and executes the command. After a restart of the container it exits at
 once, since a scheduler without its workers and tasks is useless. The exit code is 0 if
 :func:`ended` was called.

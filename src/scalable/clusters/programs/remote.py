@@ -1,5 +1,4 @@
 """Scheduler or manager of a remote cluster, run with ``python -m ... PROGRAM``.
-
 PROGRAM is ``scheduler`` or ``manager ID``. From the backend's files it recreates the private
 directory of a cluster on a shared file system, and then runs as there.
 """

@@ -1,5 +1,4 @@
 """Program of a scheduler: ``python -m scalable.clusters.programs.scheduler DIRECTORY``.
-
 It runs until a stop is requested, or its idle timeout or time to live is over. Then it removes the
 remaining processes, jobs and files of its cluster.
 """

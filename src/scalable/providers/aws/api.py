@@ -1,4 +1,4 @@
-"""Requests to AWS services through aiobotocore (extra ``aws``), imported with the first request.
+"""Requests to AWS services through aiobotocore (extra ``aws``), imported by the first request.
 
 The library's own retries are off: the retries of all services are bounded and logged here.
 """
@@ -90,13 +90,12 @@ class AWSError(ProviderError):
 
     @property
     def forbidden(self) -> bool:
-        """True if the user lacks the permission."""
         return self.error_code in _FORBIDDEN
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The user who sends the requests."""
+    """User who sends the requests."""
 
     #: Account number.
     account: str
@@ -137,7 +136,7 @@ class AWSApi:
         return str(region)
 
     async def identity(self) -> Identity:
-        """Return the user who sends the requests, which is requested once."""
+        """Return the user who sends the requests. The answer is cached."""
         if self._identity is None:
             said = await self.call("sts", "get_caller_identity")
             self._identity = Identity(str(said["Account"]), str(said["Arn"]))
@@ -149,7 +148,7 @@ class AWSApi:
         await opened.aclose()
 
     async def pages(self, service: str, operation: str, key: str, **parameters: Any) -> list[Any]:
-        """Return the entries under ``key`` of all pages of an answer."""
+        """Return the entries under ``key`` from all pages of an answer."""
         found: list[Any] = []
         given = dict(parameters)
         while True:
@@ -162,15 +161,15 @@ class AWSApi:
 
     async def call(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
         """Send a request such as ``ecs``, ``run_task``, with retries, and return the answer.
-        At most nine attempts within 45 s. Raises ProviderError if AWS refuses the request or does
-        not answer.
+        Makes up to nine attempts within 45 s. Raises ProviderError if AWS refuses the request or
+        does not answer.
         """
         return await self._repeated(service, operation, parameters, even_if_lost=True)
 
     async def call_without_token(
         self, service: str, operation: str, **parameters: Any
     ) -> dict[str, Any]:
-        """Send a request that AWS would carry out twice: without a retry if the answer was lost."""
+        """Send a request that is not idempotent. It is not repeated after a lost answer."""
         return await self._repeated(service, operation, parameters, even_if_lost=False)
 
     async def _repeated(

@@ -86,7 +86,7 @@ class AWSCloud:
         await self._network_ids(cluster_id, marks)
 
     async def missing(self, cluster_id: str) -> list[str]:
-        """Return descriptions of what :meth:`prepare` would create."""
+        """Return descriptions of the resources that :meth:`prepare` would create."""
         created = await self._network.missing(cluster_id)
         if FARGATE in self._settings.kinds:
             if not self._settings.execution_role:
@@ -100,13 +100,13 @@ class AWSCloud:
         return created
 
     async def absent_types(self) -> dict[str, str]:
-        """Map each instance type of the target that the region does not have to a hint."""
+        """Map the target's instance types that are missing in the region to hints."""
         wanted = self._settings.instance_types
         there = await self._instances.offered() if wanted else []
         return {name: like(name, there) for name in wanted if name not in there}
 
     async def _network_ids(self, cluster_id: str, marks: Mapping[str, str]) -> NetworkIds:
-        """Return a cluster's network, which is prepared once even with concurrent callers."""
+        """Return a cluster's network, prepared only once even with concurrent callers."""
         task = self._network_ids_of.get(cluster_id)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             marks = {key: marks[key] for key in (CLUSTER, OWNER) if key in marks}
@@ -219,7 +219,7 @@ class AWSCloud:
         return found
 
     async def _seen(self, kind: str, marks: Mapping[str, str]) -> list[Machine]:
-        """Return the machines of a kind, or none if the user has no rights for the kind."""
+        """Return the machines of a kind, or none if the user may not list that kind."""
         try:
             return await self._fleet(kind).machines(marks)
         except AWSError as error:
@@ -236,7 +236,7 @@ class AWSCloud:
         await self._instances.stop([machine for machine in machines if not _is_task(machine)])
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
-        """Stop some units of a machine, or the whole task: a task has one unit."""
+        """Stop some units of an instance, or a whole task, which has only one unit."""
         if not _is_task(machine):
             await self._instances.stop_units(machine, units)
         elif set(units) & set(machine.units):
@@ -298,7 +298,7 @@ class AWSCloud:
         return {own[CLUSTER] for own in (await self._secrets.find({})).values()}
 
     async def _left_behind(self, owner: Mapping[str, str], alive: Collection[str]) -> set[str]:
-        """Return the user's other clusters whose resources are at least an hour old."""
+        """Return the user's other clusters with resources that are at least an hour old."""
         found: set[str] = set()
         try:
             found |= await self._network.clusters(owner, LEFT_AFTER_S)
@@ -379,9 +379,7 @@ NO_IMAGE = "IMAGE"
 def objects(
     spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
 ) -> dict[str, bytes]:
-    """Return each request of a cluster by file name, in the order in which they are sent.
-    ``counts`` are workers by tag. ``name`` is None for a session's cluster.
-    """
+    """Return the requests of a cluster (a session's without ``name``) by file name, in order."""
     its = settings_at({}, spec)
     options = {**spec.options, "image": spec.options["image"] or NO_IMAGE}
     frame = MachineFrame(CLUSTER_ID, USER, options)

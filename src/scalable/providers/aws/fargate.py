@@ -99,7 +99,7 @@ class FargateTasks:
     async def start(
         self, request: MachineRequest, frame: TaskFrame, network_ids: NetworkIds
     ) -> Machine | Refusal:
-        """Start a task, and return its machine or the refusal for lack of capacity."""
+        """Start a task, and return its machine, or the refusal for lack of capacity."""
         try:
             size = fargate_size(request.cpus, request.memory_bytes)
         except ValueError as error:
@@ -263,7 +263,6 @@ class FargateTasks:
     # Stopping -------------------------------------------------------------------------------------
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Stop tasks. Already gone is success."""
         await asyncio.gather(*(self._stop(machine.id) for machine in machines))
 
     async def _stop(self, arn: str) -> None:
@@ -321,7 +320,7 @@ class FargateTasks:
 
 
 def cluster_is_gone(error: AWSError) -> bool:
-    """Return whether an error means that the ECS cluster does not exist, or not any more."""
+    """Return whether an error means that the ECS cluster does not exist (any more)."""
     return error.error_code == "ClusterNotFoundException" or "cluster was inactive" in error.message
 
 
@@ -339,7 +338,7 @@ def _new(request: MachineRequest, arn: str, shape: str, place: SubnetPlace) -> M
 
 
 def _with_hint(error: AWSError, cluster: str) -> AWSError:
-    """Return the error, with a hint for missing capacity providers."""
+    """Return the error with a hint about missing capacity providers."""
     hint = None
     if "capacity provider" in error.message.lower():
         hint = (

@@ -1,8 +1,8 @@
-"""AWS, as a program on one of its machines accesses it.
+"""AWS from the perspective of a program on one of its machines.
 
-AWS puts the files into a variable of a Fargate task, so that workers need no rights. The variable
-stays readable in ``/proc``, so the program restarts itself without it. An EC2 instance reads its
-secret with its role.
+In a Fargate task, the files are in a variable, so that workers need no permissions. The variable
+would stay readable in ``/proc``, so the program restarts itself without it. An EC2 instance reads
+its secret with its role.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FargateTask:
         self._told_at: float | None = None
 
     def files(self) -> Mapping[str, str]:
-        """Return the files, after a restart of this program without the variable that has them."""
+        """Return the files, after restarting this program without the variable that has them."""
         number = os.environ.pop(OPEN_FILE_VARIABLE, None)
         if number is None:
             text = os.environ.pop(FILES_VARIABLE, None)
@@ -72,13 +72,13 @@ class FargateTask:
         raise ProviderError("the metadata of this task tell no address")
 
     def stopped_units(self) -> frozenset[str]:
-        """Return nothing: a task has one unit."""
+        """Return an empty set, since a task has only one unit."""
         return frozenset()
 
     def notice(self) -> float | None:
         """Return the seconds until this spot task is preempted, or None without a notice.
-        Fargate also sends it to tasks that their user stops, without a difference: a spot task then
-        stops with its last running task.
+        Fargate sends the same signal to tasks stopped by their user, so a spot task then stops with
+        its last running task.
         """
         if SPOT_VARIABLE not in os.environ:
             return None
@@ -104,7 +104,7 @@ class Instance:
         self._token_until = 0.0
 
     def files(self) -> Mapping[str, str]:
-        """Return the files, after up to two minutes until the instance's role can read them."""
+        """Return the files, waiting up to two minutes until the instance's role can read them."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.session import get_session
 
@@ -137,7 +137,6 @@ class Instance:
         return address
 
     def stopped_units(self) -> frozenset[str]:
-        """Return the stopped units, from the instance's tags."""
         keys = (self._metadata("tags/instance/") or "").split()
         told = [key.removeprefix(STOPPED) for key in keys if key.startswith(STOPPED)]
         if not told:
@@ -185,7 +184,7 @@ class Instance:
 
 
 def machine_side() -> FargateTask | Instance:
-    """Return AWS, as this process accesses it."""
+    """Return the AWS access of this process."""
     return FargateTask() if TASK_VARIABLE in os.environ else Instance()
 
 

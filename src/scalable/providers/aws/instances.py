@@ -73,7 +73,7 @@ class Instances:
     # Starting -------------------------------------------------------------------------------------
 
     def types(self, request: MachineRequest) -> list[str]:
-        """Return the instance types for a machine, in the order in which they are tried."""
+        """Return the instance types to try for a machine, in order."""
         types = chosen(
             self._settings.offers,
             self._settings.instance_types,
@@ -109,7 +109,7 @@ class Instances:
         frame: InstanceFrame,
         network_ids: NetworkIds,
     ) -> Machine | Refusal:
-        """Start an instance, and return its machine or the refusal for lack of capacity."""
+        """Start an instance, and return its machine, or the refusal for lack of capacity."""
         data = launch_template(request, frame, network_ids)
         purpose = request.marks.get(TAG) or request.marks[ROLE]
         template = content_name(request.marks[CLUSTER], purpose, data)
@@ -167,7 +167,7 @@ class Instances:
             return like(name, [])
 
     async def offered(self) -> list[str]:
-        """Return the instance types that the region has."""
+        """Return the instance types available in the region."""
         found = await self._api.pages(
             "ec2", "describe_instance_type_offerings", "InstanceTypeOfferings",
             LocationType="region",
@@ -213,7 +213,7 @@ class Instances:
         return list(await asyncio.gather(*map(self._with_end, found)))
 
     async def _with_end(self, machine: Machine) -> Machine:
-        """Return an ended machine with its program's exit code, from its log."""
+        """Return a stopped machine with its program's exit code from its log."""
         if machine.state is not MachineState.ENDED or machine.from_outside:
             return machine
         if machine.id in self._ended:
@@ -243,7 +243,6 @@ class Instances:
     # Stopping -------------------------------------------------------------------------------------
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Terminate instances. Already gone is success."""
         ids = [machine.id for machine in machines]
         if not ids:
             return
@@ -292,7 +291,7 @@ class Instances:
 
 
 def like(name: str, there: Sequence[str]) -> str:
-    """Return a hint with instance types similar to one that does not exist."""
+    """Return a hint with instance types similar to a non-existent one."""
     family, _, size = name.partition(".")
     names = [one for one in there if one.startswith(f"{family}.")]
     names = names or [o for o in there if o[0] == name[0] and o.endswith(f".{size}")]
@@ -367,7 +366,7 @@ def image_parameter(*, arm: bool, gpus: bool) -> str:
 
 @dataclass(frozen=True)
 class InstanceFrame:
-    """The common part of the instances of a component in one cluster."""
+    """Common part of a component's instances in one cluster."""
 
     region: str
     ami: str
@@ -401,7 +400,7 @@ def container_of(request: MachineRequest, frame: InstanceFrame) -> Container:
 def launch_template(
     request: MachineRequest, frame: InstanceFrame, network_ids: NetworkIds
 ) -> dict[str, Any]:
-    """Return the data of a machine's launch template, which equal machines share."""
+    """Return the data of a launch template. Equal machines share one template."""
     scheduler = request.marks[ROLE] == SCHEDULER
     data: dict[str, Any] = {
         "ImageId": frame.ami,
@@ -471,12 +470,12 @@ def fleet(
 
 
 def lacks_capacity(code: str) -> bool:
-    """Return whether the code of a fleet's error means a lack of machines that may pass."""
+    """Return whether a fleet's error code means a temporary lack of machines."""
     return code in _CAPACITY
 
 
 def lacks_type(errors: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether all errors of a fleet are about types that do not exist there."""
+    """Return whether all errors of a fleet are about instance types that do not exist there."""
     return bool(errors) and all(
         error.get("ErrorCode") in _UNKNOWN_TYPE
         and "instancetype" in str(error.get("ErrorMessage", "")).lower().replace(" ", "")
@@ -491,7 +490,7 @@ def refusal_of(
     *,
     spot: bool,
 ) -> str:
-    """Return the reason of a refusal in plain words, with what was tried."""
+    """Return the reason of a refusal in plain words, with the attempts that were made."""
     codes = dict.fromkeys(str(error.get("ErrorCode")) for error in errors)
     said = [_IN_WORDS[code] for code in codes if code in _IN_WORDS]
     reason = "; ".join(said) or "AWS has no such instance free at the moment"
@@ -542,7 +541,7 @@ class Logs:
         self._known = True
 
     async def read(self, stream: str, since: str) -> tuple[str, str]:
-        """Return the output in a stream, if it exists, after a mark, and the next mark."""
+        """Return the output in a stream (if it exists) after a mark, and the next mark."""
         parts: list[str] = []
         size = 0
         mark = since

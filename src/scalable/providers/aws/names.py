@@ -36,7 +36,7 @@ _NOBODY = re.compile(r"(botocore-session|aws-cli-session|aws-go-sdk|aws-sdk-\w+)
 
 
 def owner_of(arn: str) -> str:
-    """Return a user's name from the ARN, without a session name that does not identify the user."""
+    """Return a user's name from the ARN, without a session name that identifies nobody."""
     name, _, session = arn.rpartition("/")
     if ":assumed-role/" in arn and _NOBODY.fullmatch(session):
         arn = name
@@ -44,17 +44,17 @@ def owner_of(arn: str) -> str:
 
 
 def tags(pairs: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags in the form of EC2, IAM and Secrets Manager."""
+    """Return tags in the format of EC2, IAM and Secrets Manager."""
     return [{"Key": key, "Value": value} for key, value in sorted(pairs.items())]
 
 
 def ecs_tags(pairs: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags in the form of ECS."""
+    """Return tags in the format of ECS."""
     return [{"key": key, "value": value} for key, value in sorted(pairs.items())]
 
 
 def pairs(found: Iterable[Mapping[str, Any]] | None) -> dict[str, str]:
-    """Return the keys and values of tags, in the form of any service."""
+    """Return the keys and values of tags in any service's format."""
     return {
         str(tag.get("Key", tag.get("key"))): str(tag.get("Value", tag.get("value", "")))
         for tag in found or ()
@@ -67,7 +67,7 @@ def machine_tags(request: MachineRequest) -> dict[str, str]:
 
 
 def unit_tags(units: Sequence[str]) -> dict[str, str]:
-    """Return the tags with the names of units, at most 256 characters in each value."""
+    """Return tags with the names of units, at most 256 characters in each value."""
     values = [""]
     for unit in units:
         longer = f"{values[-1]} {unit}".strip()
@@ -81,7 +81,7 @@ def unit_tags(units: Sequence[str]) -> dict[str, str]:
 
 
 def units_in(tagged: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of units that the tags contain, in order."""
+    """Return the names of units in the tags, in order."""
     units: list[str] = []
     for index in range(len(tagged)):
         value = tagged.get(UNITS if not index else f"{UNITS}-{index}")
@@ -118,21 +118,21 @@ def token(*parts: str) -> str:
 
 
 def family(cluster_id: str) -> str:
-    """Return the prefix of the names of a cluster's task definitions and launch templates."""
+    """Return the name prefix of a cluster's task definitions and launch templates."""
     return f"scalable-{cluster_id}"
 
 
 def content_name(cluster_id: str, purpose: str, content: Any) -> str:
-    """Return the name of a resource that is created once for each content."""
+    """Return the name of a resource that is created once per content."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", purpose)[:80]
     return f"{family(cluster_id)}-{plain}-{digest(content)}"
 
 
 def secret_name(cluster_id: str, name: str) -> str:
-    """Return the name of the secret with a cluster's files of a name."""
+    """Return the name of the secret with a cluster's files of the given name."""
     return f"{SECRETS_PATH}{cluster_id}/{name}"
 
 
 def log_stream(cluster_id: str, own: str) -> str:
-    """Return the name of a log stream, from a task's id or an instance's name."""
+    """Return the log stream's name for a task's id or an instance's name."""
     return f"{cluster_id}/{CONTAINER}/{own}"

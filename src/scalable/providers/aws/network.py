@@ -1,7 +1,7 @@
-"""Network of a cluster's machines: found, or created once, tagged and deleted with it.
+"""Network of a cluster's machines: an existing one, or one created, tagged and deleted with it.
 
 Machines share a security group that allows everything within it. The scheduler's own group opens
-its two ports to clients. A VPC, shared by all clusters, is created only without a default one.
+its two ports to clients. Without a default VPC, one is created and shared by all clusters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GONE = {"InvalidGroup.NotFound", "InvalidGroupId.NotFound"}
 
 @dataclass(frozen=True)
 class NetworkIds:
-    """The network of a cluster's machines."""
+    """Network of a cluster's machines."""
 
     #: Zone of each subnet, by its id.
     subnets: Mapping[str, str]
@@ -51,7 +51,7 @@ class AWSNetwork:
         self._vpcs = Vpcs(api)
 
     async def network_ids(self, cluster_id: str, marks: Mapping[str, str]) -> NetworkIds:
-        """Return the network of a cluster, and create what is missing."""
+        """Return the network of a cluster, creating missing parts."""
         vpc, subnets = await self._subnets()
         if not subnets:
             vpc = await self._vpcs.make(self._options.zones)
@@ -65,7 +65,7 @@ class AWSNetwork:
         return NetworkIds(subnets, inner, door, self._options.public)
 
     async def missing(self, cluster_id: str) -> list[str]:
-        """Return descriptions of what :meth:`network_ids` would create."""
+        """Return descriptions of the resources that :meth:`network_ids` would create."""
         _, subnets = await self._subnets()
         created = [] if subnets else [f"VPC {VPC_CIDR} with subnets in up to {ZONES} zones"]
         if not self._options.security_groups:
@@ -79,7 +79,7 @@ class AWSNetwork:
 
     async def clean(self, cluster_id: str) -> list[str]:
         """Delete the security groups of a cluster, and return a description of each.
-        Raises a transient ProviderError if a machine has not left its group within 40 s.
+        Raises a transient ProviderError if a machine does not leave its group within 40 s.
         """
         marked = [{"Name": f"tag:{CLUSTER}", "Values": [cluster_id]}]
         groups = await self._api.pages(
@@ -93,11 +93,11 @@ class AWSNetwork:
         return [await self._delete_group(group, until) for group in ordered]
 
     async def clean_shared(self) -> list[str]:
-        """Delete this package's VPC if no cluster uses it, and return a description."""
+        """Delete this package's VPC if it is unused, and return a description."""
         return await self._vpcs.clean()
 
     async def clusters(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
-        """Return the ids of clusters with these marks whose groups are at least that old."""
+        """Return the ids of clusters with these marks that have groups of at least this age."""
         filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in marks.items()]
         groups = await self._api.pages(
             "ec2", "describe_security_groups", "SecurityGroups",
@@ -134,7 +134,7 @@ class AWSNetwork:
     # Subnets --------------------------------------------------------------------------------------
 
     async def _subnets(self) -> tuple[str, dict[str, str]]:
-        """Return the VPC, and the zones by id of its subnets for machines."""
+        """Return the VPC, and the zones of its machine subnets by subnet id."""
         options = self._options
         if options.subnets:
             found = await self._named_subnets(options.subnets)
@@ -249,8 +249,8 @@ class AWSNetwork:
 
 def rules(purpose: str, group: str, clients_from: Sequence[str]) -> list[dict[str, Any]]:
     """Return the ingress rules of a security group.
-    ``inside`` allows everything from the cluster's machines, ``clients`` the scheduler's ports from
-    CIDR blocks; blocks with a colon are IPv6.
+    ``inside`` allows all traffic between the cluster's machines, ``clients`` the scheduler's ports
+    from CIDR blocks. Blocks with a colon are IPv6.
     """
     if purpose == "inside":
         return [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
@@ -289,13 +289,12 @@ VPC, SUBNET, GATEWAY = "vpc", "subnet", "gateway"
 
 
 class Vpcs:
-    """The VPC of this package in one region."""
+    """The VPC of scalable in one region."""
 
     def __init__(self, api: AWSApi) -> None:
         self._api = api
 
     async def find(self) -> str | None:
-        """Return the id of the VPC, or None without one."""
         return await self._marked("describe_vpcs", "Vpcs", "VpcId", VPC)
 
     async def make(self, zones: tuple[str, ...]) -> str:
@@ -372,7 +371,7 @@ class Vpcs:
         return await self._api.pages("ec2", "describe_subnets", "Subnets", Filters=filters)
 
     async def clean(self) -> list[str]:
-        """Delete the VPC if no cluster has a security group in it, and return descriptions."""
+        """Delete the VPC if it contains no cluster's security group, and return descriptions."""
         vpc = await self.find()
         if vpc is None:
             return []
@@ -411,7 +410,7 @@ class Vpcs:
     async def _tolerating(
         self, codes: tuple[str, ...], operation: str, **parameters: Any
     ) -> Mapping[str, Any]:
-        """Send a request whose result may exist already."""
+        """Send a request that may fail harmlessly because its result exists already."""
         try:
             return await self._api.call("ec2", operation, **parameters)
         except AWSError as error:

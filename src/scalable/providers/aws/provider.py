@@ -43,14 +43,13 @@ class AWSProvider(CloudProvider):
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check what needs no request: the region, sizes, types, zones, roles, mounts."""
+        """Check everything that needs no request: region, sizes, types, zones, roles, mounts."""
         report = ValidationReport()
         report.extend(findings(spec))
         report.extend(price_warnings(spec))
         return report
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
-        """Compare the request with the live account, without creating anything."""
         from scalable.providers.aws.cloud import check
 
         return check(spec)
@@ -79,11 +78,11 @@ class AWSProvider(CloudProvider):
         return machine_side()
 
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return the site that a target names: ``region`` and ``ecs_cluster``."""
+        """Return the target's site: ``region`` and ``ecs_cluster``."""
         return place_of(spec.options)
 
     def places(self) -> list[dict[str, str]]:
-        """Return the sites of the environment, and of earlier clusters from here."""
+        """Return the sites of the environment and of earlier clusters started here."""
         from scalable.records.directory import all_places
 
         return all_places(self.name, known_places()) if has_credentials() else []

@@ -1,4 +1,4 @@
-"""Requests for tasks and machines, their startup, and states in answers, without I/O."""
+"""Requests for tasks and machines, startup scripts, and states in answers. No I/O."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SPOT, ON_DEMAND = "FARGATE_SPOT", "FARGATE"
 
 @dataclass(frozen=True)
 class TaskFrame:
-    """The common part of a cluster's tasks."""
+    """Common part of a cluster's tasks."""
 
     #: Region of the logs.
     region: str
@@ -137,8 +137,8 @@ def run_task(
     public: bool,
 ) -> dict[str, Any]:
     """Return the parameters of the request that starts one task.
-    Its token depends on the machine's name and the place, so that a repeated request does not start
-    a second task.
+    Its token depends on the machine's name and the place, so a repeated request does not start a
+    second task.
     """
     override: dict[str, Any] = {"name": CONTAINER, "command": program(request)}
     if place.provider == SPOT:
@@ -237,7 +237,7 @@ aws ecr get-login-password --region {region} |
 
 @dataclass(frozen=True)
 class Container:
-    """The container of an instance."""
+    """Container of an instance."""
 
     #: Cluster and region, for its output.
     cluster_id: str
@@ -251,7 +251,7 @@ class Container:
 
 
 def script(container: Container) -> str:
-    """Return the script for a container, before its encoding as user data."""
+    """Return the script for a container, before it is encoded as user data."""
     registry = container.image.partition("/")[0]
     private = ".dkr.ecr." in registry
     login = _LOGIN.format(region=_registry_region(registry), registry=registry) if private else ""
@@ -277,7 +277,7 @@ def script(container: Container) -> str:
 
 
 def user_data(container: Container) -> str:
-    """Return the script, encoded for a launch template. Raises ProviderError if it is too long."""
+    """Return the script encoded for a launch template. ProviderError if it is too long."""
     text = script(container).encode()
     if len(text) > LIMIT:
         raise ProviderError(
@@ -289,7 +289,7 @@ def user_data(container: Container) -> str:
 
 
 def end_in(output: str) -> tuple[int | None, bool]:
-    """Return a program's exit code, and whether it ran out of memory, from the script's output."""
+    """Return a program's exit code and whether it ran out of memory, from the script's output."""
     words = output.split()
     if not words or not words[0].isdigit():
         return None, False
@@ -344,7 +344,7 @@ _RESOURCES = {
 
 
 def lacks_capacity(reason: str) -> bool:
-    """Return whether a reason means that AWS has no machine now, and may have one later."""
+    """Return whether a reason means that AWS has no machine now, but may have one later."""
     return bool(_CAPACITY.search(reason))
 
 
@@ -391,7 +391,7 @@ def task_machine(task: Mapping[str, Any], public: Mapping[str, str]) -> Machine:
 
 
 def _end(task: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[str | None, bool, bool]:
-    """Return how a task ended: reason, from outside or not, out of memory or not."""
+    """Return a task's end: the reason, whether it came from outside, and out of memory or not."""
     code, said = str(task.get("stopCode") or ""), str(task.get("stoppedReason") or "")
     inner = str(container.get("reason") or "")
     if "OutOfMemory" in inner:
@@ -458,5 +458,5 @@ def instance_machine(instance: Mapping[str, Any], tagged: Mapping[str, str]) -> 
 
 
 def _is_passing(said: str) -> bool:
-    """Return whether a start failed for a reason that may pass."""
+    """Return whether a start failed for a temporary reason."""
     return any(word in said for word in ("Timeout waiting for network", "ResourceInitialization"))

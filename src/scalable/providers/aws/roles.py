@@ -1,4 +1,4 @@
-"""Roles of a cluster's machines: found, or created once, tagged and deleted with it."""
+"""Roles of a cluster's machines: existing ones, or created, tagged and deleted with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXISTS = "EntityAlreadyExists"
 
 
 class Roles:
-    """The roles of one account, where managers pass the roles ``passed`` to their machines."""
+    """Roles of one account. ``passed`` are the roles that managers pass to their machines."""
 
     def __init__(self, api: AWSApi, passed: tuple[str, ...] = ()) -> None:
         self._api = api
@@ -42,19 +42,19 @@ class Roles:
         return Scope(await self._api.identity(), self._api.region, cluster_id)
 
     async def execution(self, cluster_id: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the role with which Fargate starts tasks, and create it if missing."""
+        """Return the ARN of the role with which Fargate starts tasks, creating it if missing."""
         scope = await self.scope(cluster_id)
         policy = execution_policy(scope)
         return await self._role(scope, EXECUTION, _ECS, policy, marks)
 
     async def manager_task(self, cluster_id: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the role of a manager's task, and create it if missing."""
+        """Return the ARN of the role of a manager's task, creating it if missing."""
         scope = await self.scope(cluster_id)
         policy = manager_policy(scope, self._passed)
         return await self._role(scope, TASK, _ECS, policy, marks)
 
     async def instance(self, cluster_id: str, role: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the instance profile of a role's machines, created if missing."""
+        """Return the ARN of the instance profile of a role's machines, creating it if missing."""
         scope = await self.scope(cluster_id)
         kind = instance_kind(role)
         policy = instance_policy(scope, role, self._passed)
@@ -88,7 +88,7 @@ class Roles:
     async def clusters(
         self, older_than_s: float, without: Collection[str] = ()
     ) -> dict[str, dict[str, str]]:
-        """Return the marks of this region's roles of that age by cluster id, except ``without``."""
+        """Return the marks of this region's old roles by cluster id, except ``without``."""
         found: dict[str, dict[str, str]] = {}
         for role in await self._api.pages("iam", "list_roles", "Roles", PathPrefix=ROLES_PATH):
             if time.time() - role["CreateDate"].timestamp() < older_than_s:
@@ -183,7 +183,7 @@ TASK = "manager-task"
 
 @dataclass(frozen=True)
 class Scope:
-    """The cluster, account and region that policies are limited to."""
+    """Cluster, account and region that policies are limited to."""
 
     identity: Identity
     region: str
@@ -196,12 +196,10 @@ class Scope:
 
     @property
     def secrets(self) -> str:
-        """ARN pattern of the cluster's secrets."""
         return self.arn("secretsmanager", f"secret:{SECRETS_PATH}{self.cluster_id}/*")
 
     @property
     def roles(self) -> str:
-        """ARN pattern of the cluster's roles."""
         return self.arn("iam", f"role{ROLES_PATH}{self.cluster_id}/*", everywhere=True)
 
     def role(self, kind: str) -> str:
@@ -219,12 +217,12 @@ def role_path(cluster_id: str) -> str:
 
 
 def role_name(cluster_id: str, kind: str) -> str:
-    """Return the name of a role, which has at most 64 characters."""
+    """Return the name of a role, at most 64 characters long."""
     return f"scalable-{cluster_id}-{kind}"
 
 
 def instance_kind(role: str) -> str:
-    """Return the role kind of the instances with a machine's role."""
+    """Return the kind of IAM role for the instances with a machine's role."""
     return f"ec2-{role}"
 
 
@@ -244,7 +242,7 @@ def execution_policy(scope: Scope) -> str:
 
 
 def instance_policy(scope: Scope, role: str, passed: Sequence[str] = ()) -> str:
-    """Return the policy of instances. Except for managers, it allows only the role's secrets."""
+    """Return the policy of instances. Except for managers, it only covers the role's secrets."""
     if role == MANAGING:
         return _document([*_managing(scope, passed), *_running(scope)])
     condition = {"StringEquals": {f"secretsmanager:ResourceTag/{ROLE}": role}}
@@ -257,12 +255,12 @@ def instance_policy(scope: Scope, role: str, passed: Sequence[str] = ()) -> str:
 
 
 def manager_policy(scope: Scope, passed: Sequence[str] = ()) -> str:
-    """Return the policy of a manager's task, which may pass its machines the roles ``passed``."""
+    """Return the policy of a manager's task. It may pass the roles ``passed`` to machines."""
     return _document(_managing(scope, passed))
 
 
 def _running(scope: Scope) -> list[dict[str, Any]]:
-    """Return the statements for starting a container: its image and its log stream."""
+    """Return the statements for starting a container, about its image and its log stream."""
     streams = scope.arn("logs", f"log-group:{LOG_GROUP}:*")
     images = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
     return [

@@ -1,7 +1,7 @@
 """Files of a cluster in AWS Secrets Manager, encrypted at rest.
 
-A secret contains the files of one name, compressed. The cluster's id is a prefix of its name, to
-which the roles of the cluster's machines are limited.
+A secret contains the compressed files of one name. The secret's name starts with the cluster's id,
+and the roles of the cluster's machines are limited to this prefix.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def packed(files: Mapping[str, str], name: str) -> str:
 
 
 def unpacked(text: str) -> dict[str, str]:
-    """Return the files in a secret's string. Raises ProviderError if it has another form."""
+    """Return the files in a secret's string. Raises ProviderError for an invalid one."""
     try:
         files = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
         return {str(path): str(content) for path, content in files.items()}
@@ -60,7 +60,7 @@ class AWSSecrets:
         self._marks: dict[str, dict[str, str]] = {}
 
     async def put(self, name: str, marks: Mapping[str, str], files: Mapping[str, str]) -> None:
-        """Store files under a name, and replace files of that name."""
+        """Store files under a name, replacing earlier ones."""
         secret = secret_name(marks[CLUSTER], name)
         text = packed(files, name)
         try:

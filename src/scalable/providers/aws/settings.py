@@ -1,4 +1,4 @@
-"""Parsed options of a target, and the sites that they name."""
+"""Parsed options of a target, and the sites that they refer to."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Settings:
 
     @property
     def passed_roles(self) -> tuple[str, ...]:
-        """Roles of the manifest that a manager passes to its machines."""
+        """Roles in the manifest that a manager passes to its machines."""
         roles = (self.execution_role, self.task_role, self.manager_role)
         return tuple(dict.fromkeys(role for role in roles if role))
 
@@ -101,7 +101,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
 
 def settings_at(place: Mapping[str, str], spec: DeploymentSpec | None) -> Settings:
-    """Return the settings of a target in a site, or of the site without a target."""
+    """Return the settings of a target at a site, or of the site alone without a target."""
     own = Settings() if spec is None else settings_of(spec.options)
     if place:
         own = dataclasses.replace(
@@ -127,7 +127,7 @@ _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "credentials", "AWS_CONFIG_FILE": "conf
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the site that a target's options name. Raises ProviderError without a region."""
+    """Return the site in a target's options. Raises ProviderError without a region."""
     region = region_of(options)
     if region is None:
         raise ProviderError(
@@ -137,7 +137,7 @@ def place_of(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def known_places() -> list[dict[str, str]]:
-    """Return the site of the environment, or an empty list without a region or credentials."""
+    """Return the environment's site, or an empty list without a region or credentials."""
     region = region_of({})
     return [{"region": region, "ecs_cluster": ECS_CLUSTER}] if region and has_credentials() else []
 

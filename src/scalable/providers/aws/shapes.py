@@ -1,4 +1,4 @@
-"""Sizes of Fargate tasks, machine types and their prices, without I/O."""
+"""Sizes of Fargate tasks, and instance types with their prices. No I/O."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ SIZES = tuple(FargateSize(cpu, memory) for cpu, steps in _MEMORY.items() for mem
 
 
 def fargate_size(cpus: float, memory_bytes: int | None = None) -> FargateSize:
-    """Return the smallest Fargate size for a worker: the fewest vCPUs, then the least memory.
-    Raises ValueError with the limit if no size is large enough.
-    """
+    """Return the smallest Fargate size (fewest vCPUs first) for a worker. May raise ValueError."""
     least = math.ceil((memory_bytes or 0) / MIB)
     for size in SIZES:
         if size.vcpus >= cpus - 1e-9 and size.memory_mib >= least:
@@ -104,7 +102,7 @@ _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def region_of(options: Mapping[str, Any]) -> str | None:
-    """Return the region of a target, else of the environment, else of the AWS profile."""
+    """Return the region of a target, or else of the environment, or else of the AWS profile."""
     named = options.get("region")
     if named:
         return str(named)
@@ -127,7 +125,7 @@ def _region_of_profile() -> str | None:
 
 
 def estimate_cost(spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
-    """Return the cost of an hour with a plan's workers, or None without known prices."""
+    """Return the hourly cost of a plan's workers, or None without known prices."""
     return estimated(quote(spec), plan)
 
 
@@ -137,7 +135,7 @@ def price_warnings(spec: DeploymentSpec) -> list[Diagnostic]:
 
 
 def quote(spec: DeploymentSpec) -> Quote:
-    """Return the prices of a target, which are empty if its region has none."""
+    """Return the prices of a target. Empty if its region has none."""
     region = region_of(spec.options)
     if region is None:
         return Quote()
@@ -186,7 +184,7 @@ def is_steady(offer: Offer) -> bool:
 
 
 def types_of(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the instance types that a target names, in the order in which they are tried."""
+    """Return a target's instance types, in the order in which they are tried."""
     first = options.get("instance_type")
     return tuple(dict.fromkeys([*([first] if first else []), *options.get("instance_types", ())]))
 
@@ -204,7 +202,7 @@ def regions() -> list[str]:
 
 
 def prices(region: str) -> list[Price]:
-    """Return the prices of a region, or an empty list if the table does not have it."""
+    """Return the prices of a region. Empty if it is not in the table."""
     return [price for price in prices_of(_PACKAGE) if price.region == region]
 
 
@@ -214,7 +212,7 @@ def instances(region: str) -> list[Offer]:
 
 
 def fargate_price(size: FargateSize, given: list[Price]) -> Price | None:
-    """Return a Fargate task's price, or None if one of its resources has no price in ``given``."""
+    """Return a Fargate task's price, or None if a price is missing in ``given``."""
     by_name = {price.shape: price for price in given}
     cpu, memory = by_name.get(FARGATE_CPU), by_name.get(FARGATE_MEMORY)
     if cpu is None or memory is None:
@@ -247,14 +245,14 @@ _ARM = ("a1.", "t4g.", "im4gn.", "is4gen.", "g5g.")
 
 
 def is_arm(instance_type: str) -> bool:
-    """Return whether an instance type has ARM processors: ``g`` after the generation."""
+    """Return whether an instance type has ARM processors (a ``g`` after the generation)."""
     family = instance_type.partition(".")[0]
     letters = family.lstrip("abcdefghijklmnopqrstuvwxyz").lstrip("0123456789")
     return instance_type.startswith(_ARM) or letters.startswith("g")
 
 
 def shape_named(name: str) -> Shape | None:
-    """Return the shape of an instance type, or None if the table does not have it."""
+    """Return the shape of an instance type, or None if it is not in the table."""
     return shapes_of(PACKAGE).get(name)
 
 
@@ -267,7 +265,7 @@ def chosen(
     units: int = 1,
     spot: float = 0.0,
 ) -> list[str]:
-    """Return the instance types for a machine, in the order in which they are tried.
+    """Return the instance types to try for a machine, in order.
     Named ``types`` are returned unchanged, others by price with the fraction ``spot`` at spot
     prices. Raises ProviderError if a named type is too small for one unit, or no known type is
     large enough.
@@ -296,7 +294,7 @@ def chosen(
 
 
 def offers_for(region: str | None, spec: DeploymentSpec) -> list[Offer]:
-    """Return the instance types of a region with the prices that apply to a target."""
+    """Return a region's instance types, with the prices that apply to a target."""
     if region is None:
         return []
     return offers(list(prices_in_force(PACKAGE, region, spec)), shapes_of(PACKAGE))
@@ -305,7 +303,7 @@ def offers_for(region: str | None, spec: DeploymentSpec) -> list[Offer]:
 def units_on(
     known: Sequence[Offer], types: Sequence[str], component: ComponentSpec, spot_share: float
 ) -> int:
-    """Return the number of a component's units that share one instance, as in its plan."""
+    """Return the number of a component's units per instance, as in its plan."""
     size = (component.cpus, component.memory_bytes or 0, component.gpus)
     choice = machines(known, types, spot_share)
     packing = choice.packing(*size, most_units=most_units(component.workers))

@@ -50,7 +50,7 @@ class GoogleError(ProviderError):
 
 
 def refusal(status: int, text: str, retry_after: str = "") -> GoogleError:
-    """Return the error for an answer, whose body is an error in JSON or a proxy's message."""
+    """Return the error for an answer with a JSON error or a proxy's message."""
     said = _error_in(text)
     entries = said.get("errors") or [{}]
     reason = str(entries[0].get("reason") or said.get("status") or "")
@@ -81,7 +81,7 @@ def _hint(status: int, reason: str) -> str | None:
 
 
 def no_credentials(error: Exception) -> ProviderError:
-    """Return the one-line error for credentials that are missing or not accepted."""
+    """Return a one-line error about credentials that are missing or not accepted."""
     said = error.args[0] if error.args else type(error).__name__
     first = one_line(str(said)).partition(". ")[0]
     return ProviderError(f"Google Cloud accepts no credentials of this user: {first}", hint=_LOGIN)
@@ -118,7 +118,7 @@ def jittered(attempt: int) -> float:
 
 
 class GoogleApi:
-    """Google's services, with the user's credentials, and by default in their project."""
+    """Google's services with the user's credentials, by default in the user's project."""
 
     def __init__(
         self, project: str | None = None, *, pause: Callable[[int], float] = jittered
@@ -134,7 +134,7 @@ class GoogleApi:
     # Connection -----------------------------------------------------------------------------------
 
     async def channel(self) -> Channel:
-        """Return the connection, which is made by the first call."""
+        """Return the connection, opened by the first call."""
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
@@ -155,7 +155,7 @@ class GoogleApi:
         return self._project
 
     async def credentials(self) -> Any:
-        """Return the credentials, with an access token that is valid now."""
+        """Return the credentials with a valid access token."""
         channel = await self.channel()
         await self._in_thread(channel.token)
         return channel.credentials
@@ -197,8 +197,8 @@ class GoogleApi:
         body: Any = None,
     ) -> dict[str, Any]:
         """Send a request, with retries, and return the decoded answer.
-        At most eight attempts within 40 s. Raises GoogleError if the service refuses the request or
-        does not answer.
+        Makes up to eight attempts within 40 s. Raises GoogleError if the service refuses the
+        request or does not answer.
         """
         started = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
@@ -255,7 +255,7 @@ REQUEST_TIMEOUT_S = 30.0
 
 
 class Channel:
-    """Sends requests, from any number of threads."""
+    """Sends requests from any number of threads."""
 
     def __init__(self, at_once: int) -> None:
         try:
@@ -283,7 +283,7 @@ class Channel:
         self._http.close()
 
     def token(self, refused: str | None = None) -> str:
-        """Return an access token that is valid now, other than one that a service has refused."""
+        """Return a valid access token, other than one that a service has refused."""
         from google.auth.exceptions import GoogleAuthError, TransportError
 
         with self._lock:
@@ -342,7 +342,7 @@ FIRST_POLL_S, LONGEST_POLL_S = 0.5, 3.0
 
 
 class Operations:
-    """Waits for any number of operations, with one list per zone at a time."""
+    """Waits for any number of operations, with one list request per zone at a time."""
 
     def __init__(self, api: GoogleApi) -> None:
         self._api = api

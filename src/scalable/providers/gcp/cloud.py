@@ -64,13 +64,12 @@ class GoogleCloud:
         return units_on(self.config, component)
 
     async def owner(self) -> str:
-        """Return the e-mail of the account with these credentials."""
+        """Return the e-mail address of the account with these credentials."""
         if not self._owner:
             self._owner = await email_of(self.api)
         return self._owner
 
     async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> None:
-        """Create the firewall rules that the network lacks."""
         await self.network.prepare(cluster_id, {**marks, CLUSTER: cluster_id})
 
     async def run(self, requests: Sequence[MachineRequest]) -> dict[str, Machine | Refusal]:
@@ -84,7 +83,7 @@ class GoogleCloud:
         return await self._launching.run(requests, known)
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
-        """Return all machines with these marks, even if they ended in the last ten minutes."""
+        """Return all machines with these marks, including those stopped in the last ten minutes."""
         found, missing = await self._fleet.survey(marks)
         await self._explain(missing)
         for machine in await self._launching.failures(m.marks.get(NAME, "") for m in found):
@@ -96,7 +95,6 @@ class GoogleCloud:
             self._fleet.remember(await self._fleet.explain(machine))
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Delete machines, without waiting until they are gone."""
         await self._fleet.stop(machines)
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
@@ -105,7 +103,7 @@ class GoogleCloud:
     async def put_files(
         self, name: str, marks: Mapping[str, str], files: Mapping[str, str]
     ) -> None:
-        """Store private files as secrets, which the machines' account can read."""
+        """Store private files as secrets that the machines' account can read."""
         await self._secrets.put(name, marks, files)
 
     async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
@@ -121,7 +119,7 @@ class GoogleCloud:
         return await self.network.clean(marks)
 
     async def leftovers(self, marks: Mapping[str, str]) -> dict[str, str]:
-        """Describe incomplete secrets, and rules in all regions, of clusters without files."""
+        """Describe the incomplete secrets, and rules in all regions, of clusters without files."""
         begun = await self._secrets.without_version(marks, LEFT_AFTER_S)
         found = dict.fromkeys(begun, "the secret of a cluster whose creator was killed")
         try:
@@ -193,7 +191,7 @@ SHOWN_ID = "the cluster"
 
 
 def check(spec: DeploymentSpec, cloud: GoogleCloud) -> ValidationReport:
-    """Report what a project lacks for a request, and what would be created. Closes ``cloud``."""
+    """Report a project's missing resources, and what would be created. Closes ``cloud``."""
     report = ValidationReport()
     report.extend(asyncio.run(_check(spec, cloud)))
     return report
@@ -304,7 +302,7 @@ class _ProjectCheck:
             )
 
     def quotas(self, region: Mapping[str, Any]) -> None:
-        """Compare one machine of each component with what the region's quotas leave."""
+        """Compare one machine of each component with the rest of the region's quotas."""
         config = self._cloud.config
         quotas: Sequence[Mapping[str, Any]] = region.get("quotas") or ()
         for component in self._spec.components.values():
@@ -336,7 +334,7 @@ _GPUS = {
 
 
 def metrics_of(shape: Shape, *, public: bool) -> dict[str, float]:
-    """Return the quotas and amounts for a machine, which has a public address if ``public``."""
+    """Return the quotas and amounts for a machine, including a public address if ``public``."""
     series = shape.name.partition("-")[0]
     found = {f"{series.upper()}_CPUS" if series in _OWN else "CPUS": shape.cpus, "INSTANCES": 1.0}
     if shape.gpus and shape.gpu_type in _GPUS:
@@ -347,7 +345,7 @@ def metrics_of(shape: Shape, *, public: bool) -> dict[str, float]:
 
 
 def left_of(quotas: Iterable[Mapping[str, Any]], metric: str) -> float | None:
-    """Return the amount that a quota leaves, or None if the region does not have the quota."""
+    """Return the rest of a quota, or None if the region does not have it."""
     for quota in quotas:
         if quota.get("metric") == metric:
             return float(quota.get("limit", 0)) - float(quota.get("usage", 0))

@@ -1,4 +1,4 @@
-"""Options of a target from which machines are created, machine types and their prices."""
+"""Options for machines in a target, machine types, and their prices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REGION_VARIABLES = ("GOOGLE_CLOUD_REGION", "CLOUDSDK_COMPUTE_REGION")
 
 
 def region_of(options: Mapping[str, Any]) -> str | None:
-    """Return the region of a target, else of its zone, else of the environment."""
+    """Return the region of a target, or else of its zone, or else of the environment."""
     if options.get("region"):
         return str(options["region"])
     if options.get("zone"):
@@ -44,7 +44,7 @@ def region_of(options: Mapping[str, Any]) -> str | None:
 
 
 def estimate_cost(spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
-    """Return the cost of an hour with a plan's workers, or None without known prices."""
+    """Return the hourly cost of a plan's workers, or None without known prices."""
     return estimated(quote(spec), plan)
 
 
@@ -54,12 +54,12 @@ def price_warnings(spec: DeploymentSpec) -> list[Diagnostic]:
 
 
 def offers_for(region: str, spec: DeploymentSpec) -> list[Offer]:
-    """Return the machine types of a region with the prices that apply to a target."""
+    """Return a region's machine types, with the prices that apply to a target."""
     return offers(prices_in_force(PACKAGE, region, spec), shapes_of(PACKAGE))
 
 
 def quote(spec: DeploymentSpec) -> Quote:
-    """Return the prices of a target, which are empty if its region has none."""
+    """Return the prices of a target. Empty if its region has none."""
     region = region_of(spec.options)
     if region is None:
         return Quote()
@@ -70,7 +70,7 @@ def quote(spec: DeploymentSpec) -> Quote:
 
 
 def machines(offers: Sequence[Offer], types: Sequence[str] = (), spot: float = 0.0) -> Machines:
-    """Return the machine types that a target may use, with the fraction ``spot`` at spot prices."""
+    """Return a target's machine types, with the fraction ``spot`` at spot prices."""
     return Machines(offers, tuple(types), spot, RESERVED_BYTES, tight=True)
 
 
@@ -110,11 +110,11 @@ class Config:
     offers: tuple[Offer, ...] = ()
 
     def account(self, manages: bool) -> str:
-        """Return the e-mail of the account of a manager's or another machine."""
+        """Return the e-mail address of a manager's or another machine's account."""
         return (self.manager_service_account if manages else "") or self.service_account
 
     def place(self) -> dict[str, str]:
-        """Return the site of clusters, in the form of a record."""
+        """Return the clusters' site as it appears in records."""
         return {"project": self.project, "region": self.region}
 
 
@@ -186,7 +186,7 @@ def units_on(config: Config, component: ComponentSpec) -> int:
 
 
 def _held(shape: Shape, cpus: float, memory_bytes: int, gpus: int) -> int:
-    """Return the number of workers that a machine holds besides its system, at least 1."""
+    """Return how many workers fit on a machine next to its system, at least 1."""
     usable = Shape(shape.name, shape.cpus, shape.memory_bytes - RESERVED_BYTES, shape.gpus)
     return max(1, usable.holds(cpus, memory_bytes, gpus))
 
@@ -194,7 +194,7 @@ def _held(shape: Shape, cpus: float, memory_bytes: int, gpus: int) -> int:
 def candidates(
     config: Config, cpus: float, memory_bytes: int, gpus: int = 0, *, spot: float = 0.0
 ) -> list[str]:
-    """Return the machine types to try, the best first, for the size of all workers together."""
+    """Return the machine types to try, the best first, for all workers' total size."""
     if config.instance_types:
         return list(config.instance_types)
     fitting = machines(offers_in(config), spot=spot).by_price(cpus, memory_bytes, gpus)
@@ -218,7 +218,7 @@ def regions() -> list[str]:
 
 
 def prices(region: str) -> list[Price]:
-    """Return the prices of a region, or an empty list if the table does not have it."""
+    """Return the prices of a region. Empty if it is not in the table."""
     return [price for price in prices_of(_PACKAGE) if price.region == region]
 
 

@@ -56,7 +56,7 @@ CHANGES = 5
 
 
 class Fleet:
-    """All instances with our marks in one region."""
+    """All instances with this package's marks in one region."""
 
     def __init__(self, api: GoogleApi, config: Config) -> None:
         self._api = api
@@ -74,7 +74,7 @@ class Fleet:
         self._stopped_at: dict[str, float] = {}
 
     async def survey(self, marks: Mapping[str, str]) -> tuple[list[Machine], list[Machine]]:
-        """Return the machines with these marks, and those that are gone since the last call."""
+        """Return the machines with these marks, and those that vanished since the last call."""
         found, unseen = await self._list_machines(marks)
         known = {_name(machine) for machine in found}
         missing = [
@@ -117,7 +117,7 @@ class Fleet:
         return [each for each in found if marks.items() <= each.marks.items()], unseen
 
     async def _remove_old(self, ended: Sequence[Machine]) -> None:
-        """Delete machines that have been powered off for a while: their disks cost money."""
+        """Delete machines that have been powered off for a while, since their disks cost money."""
         now = time.time()
         old = [m for m in ended if now - self._stopped_at.get(_name(m), now) > REMEMBERED_S]
         try:
@@ -128,7 +128,7 @@ class Fleet:
     # Exits ----------------------------------------------------------------------------------------
 
     async def _ask_end(self, machine: Machine) -> None:
-        """Request, once, the exit code of a machine that is powered off."""
+        """Request the exit code of a powered-off machine, once."""
         name = _name(machine)
         if name in self._ends or name in self._stopped:
             return
@@ -159,7 +159,7 @@ class Fleet:
         )
 
     def remember(self, machine: Machine) -> None:
-        """Report a machine that is gone without being stopped here, for a while."""
+        """Report a machine as gone for a while, though it was not stopped here."""
         self._gone[_name(machine)] = (time.monotonic(), machine)
 
     def remembered(self, marks: Mapping[str, str]) -> list[Machine]:
@@ -169,7 +169,7 @@ class Fleet:
         return [m for _, m in self._gone.values() if marks.items() <= m.marks.items()]
 
     async def explain(self, machine: Machine) -> Machine:
-        """Return a machine that is gone, with the reason from its zone's operations."""
+        """Return a vanished machine, with the reason from its zone's operations."""
         ended = dataclasses.replace(
             machine, state=MachineState.ENDED, from_outside=True, reason="it is gone"
         )
@@ -193,7 +193,7 @@ class Fleet:
     # Stop -----------------------------------------------------------------------------------------
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Delete instances, whose programs get SIGTERM first. Already gone is success."""
+        """Delete instances. Their programs get SIGTERM first. Already gone is success."""
         await asyncio.gather(*(self._delete(machine) for machine in machines))
 
     async def _delete(self, machine: Machine) -> None:
@@ -210,7 +210,7 @@ class Fleet:
                 raise
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
-        """Add units that have to stop to the metadata of their machine."""
+        """Add units that must stop to their machine's metadata."""
         for attempt in range(1, CHANGES + 1):
             instance = await self._api.compute("GET", _path(machine))
             metadata = metadata_of(instance)
@@ -252,7 +252,7 @@ class Fleet:
         return program_output(whole + end), str(following)
 
     async def _last_output(self, machine: Machine, since: str) -> tuple[str, str]:
-        """Return the last output of a machine that is powered off."""
+        """Return the last output of a powered-off machine."""
         if machine.state is not MachineState.ENDED or since:
             return "", since
         return await self._attribute(machine, TAIL) or "", TAIL
@@ -295,7 +295,7 @@ class Launching:
     async def run(
         self, requests: Sequence[MachineRequest], known: Iterable[Machine]
     ) -> dict[str, Machine | Refusal]:
-        """Start machines. One in ``known`` belongs to an earlier request whose answer was lost."""
+        """Start machines. Machines in ``known`` belong to an earlier request with a lost answer."""
         there = {machine.marks.get(NAME, ""): machine for machine in known}
         found: dict[str, Machine | Refusal] = {
             each.name: there[each.name] for each in requests if each.name in there
@@ -371,7 +371,7 @@ class Launching:
         return Refusal(tried.told())
 
     def _known_failure(self, attempt: Attempt) -> LaunchFailure | None:
-        """Return the failure of the same attempt for another machine in the last minute."""
+        """Return the same attempt's failure for another machine in the last minute, or None."""
         since, failure = self._full.get(attempt, (0.0, None))
         if failure is not None and time.monotonic() - since > EXHAUSTED_S:
             del self._full[attempt]
@@ -434,7 +434,7 @@ class Launching:
 
 
 def _requested(request: MachineRequest, attempt: Attempt, operation: Mapping[str, Any]) -> Machine:
-    """Return the machine of an operation, as far as it is known before it is listed."""
+    """Return an operation's machine as far as it is known before it is listed."""
     return Machine(
         id=str(operation.get("targetId") or instance_name(request.name)),
         marks={**request.marks, NAME: request.name},

@@ -1,6 +1,6 @@
-"""Google Cloud, as a program on one of its machines accesses it.
+"""Google Cloud from the perspective of a program on one of its machines.
 
-Uses only the standard library, so that workers' images do not need Google's libraries.
+It uses only the standard library, so that workers' images do not need Google's libraries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GoogleMachine:
         self._noticed_at: float | None = None
 
     def files(self) -> Mapping[str, str]:
-        """Return the files, after up to three minutes until the machine's account can read them."""
+        """Return the files, waiting up to three minutes until the machine may read them."""
         secret = metadata(f"instance/attributes/{FILES}")
         project = metadata("project/project-id")
         if not secret or not project:
@@ -86,7 +86,7 @@ class GoogleMachine:
 
 
 def metadata(path: str, *, once: bool = False) -> str | None:
-    """Return a value below ``computeMetadata/v1``, or None if it is missing or not answered."""
+    """Return a value below ``computeMetadata/v1``, or None if missing or unanswered."""
     host = os.environ.get("GCE_METADATA_HOST") or _DEFAULT_HOST
     request = urllib.request.Request(
         f"http://{host}/computeMetadata/v1/{path}", headers={"Metadata-Flavor": "Google"}
@@ -108,7 +108,7 @@ def metadata(path: str, *, once: bool = False) -> str | None:
 
 
 def _payload(project: str, secret: str) -> bytes:
-    """Return the payload of a secret, requested with the token of the machine's account."""
+    """Return a secret's payload, requested with the token of the machine's account."""
     written = metadata("instance/service-accounts/default/token") or "{}"
     token = json.loads(written)["access_token"]
     path = f"v1/projects/{project}/secrets/{secret}/versions/latest:access"

@@ -1,4 +1,4 @@
-"""Request bodies for instances, and the machines in answers, without I/O."""
+"""Request bodies for instances, and machines from answers. No I/O."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Attempt:
 
 
 def instance_name(name: str) -> str:
-    """Return the name of the instance for a machine's name."""
+    """Return the instance name for a machine's name."""
     return resource_name(name)
 
 
@@ -112,7 +112,7 @@ def instance_body(request: MachineRequest, config: Config, attempt: Attempt) -> 
 
 
 def split_shape(shape: str) -> tuple[str, str, int]:
-    """Return machine type, type of the GPUs attached to it, and their number."""
+    """Return machine type, type of its attached GPUs, and their number."""
     found = _ATTACHED.fullmatch(shape)
     if found is None:
         return shape, "", 0
@@ -166,12 +166,12 @@ def _interface(config: Config) -> dict[str, Any]:
 
 
 def network_path(network: str) -> str:
-    """Return the path of a network that an option names."""
+    """Return the path of a network given by name or path."""
     return network if "/" in network else f"global/networks/{network}"
 
 
 def subnetwork_path(subnetwork: str, region: str) -> str:
-    """Return the path of a subnetwork that an option names."""
+    """Return the path of a subnetwork given by name or path."""
     return subnetwork if "/" in subnetwork else f"regions/{region}/subnetworks/{subnetwork}"
 
 
@@ -199,12 +199,12 @@ def metadata_of(instance: Mapping[str, Any]) -> dict[str, str]:
 
 
 def marks_of(instance: Mapping[str, Any]) -> dict[str, str]:
-    """Return the exact marks of an instance, which are empty for instances of others."""
+    """Return the exact marks of an instance. Empty for other instances."""
     return _texts(metadata_of(instance).get(MARKS, ""))
 
 
 def account_of(instance: Mapping[str, Any]) -> str:
-    """Return the e-mail of an instance's account, or an empty string without one."""
+    """Return the e-mail address of an instance's account, or an empty string."""
     accounts = instance.get("serviceAccounts") or [{}]
     return str(accounts[0].get("email") or "")
 
@@ -364,7 +364,7 @@ def startup_script(
     leaves: bool = False,
 ) -> str:
     """Return the startup script of a machine, without secrets.
-    Others stay powered off, so that the exit code is available.
+    Unless it ``leaves``, the machine stays powered off, so that the exit code is available.
     """
     variables = (f"-e {shlex.quote(f'{key}={text}')} " for key, text in environment.items())
     return _SCRIPT.format(
@@ -391,7 +391,7 @@ def shutdown_script() -> str:
 
 
 def program_output(console: str) -> str:
-    """Return the program's lines and ours from the output of a serial console."""
+    """Return the program's and the startup script's lines from a serial console's output."""
     lines = []
     for line in console.splitlines():
         _, mark, text = line.partition(OUTPUT)
@@ -413,7 +413,7 @@ def parse_end(text: str) -> tuple[int | None, bool]:
 
 
 class FailureKind(Enum):
-    """The kind of a failure, on which the next attempt depends."""
+    """Kind of a failure, which determines the next attempt."""
 
     #: The zone has no such machine now, but another zone may.
     EXHAUSTED = "exhausted"
@@ -488,7 +488,7 @@ def failure_from(error: GoogleError) -> LaunchFailure:
 
 
 class Tried:
-    """The attempts for one machine and their failures, which rule out other attempts."""
+    """Attempts for one machine, and their failures, which may rule out other attempts."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[Attempt, LaunchFailure]] = []
@@ -497,16 +497,15 @@ class Tried:
         self.failures.append((attempt, failure))
 
     def is_pointless(self, attempt: Attempt) -> bool:
-        """Return whether earlier failures imply that an attempt must fail."""
+        """Return whether earlier failures imply that an attempt would fail."""
         return any(_rules_out(earlier, failure, attempt) for earlier, failure in self.failures)
 
     def never(self) -> bool:
-        """Return whether no later attempt can succeed either."""
+        """Return whether later attempts cannot succeed either."""
         kinds = {failure.kind for _, failure in self.failures}
         return kinds == {FailureKind.NOT_OFFERED}
 
     def told(self) -> str:
-        """Return what was tried, in plain words."""
         return "; ".join(_told(self.failures))
 
 
@@ -543,6 +542,6 @@ def _told(failures: Iterable[tuple[Attempt, LaunchFailure]]) -> list[str]:
 
 
 def attempts(zones: Iterable[str], shapes: Iterable[str], spot: bool) -> list[Attempt]:
-    """Return all attempts for a machine: each type in all zones, before the next type."""
+    """Return all attempts for a machine: each type in all zones before the next type."""
     zones = list(zones)
     return [Attempt(zone, shape, spot) for shape in shapes for zone in zones]

@@ -1,4 +1,4 @@
-"""Names, labels and filters of Google Cloud, without I/O."""
+"""Names, labels and filters of Google Cloud. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 def resource_name(*parts: str) -> str:
-    """Return a valid, unique resource name, with a checksum if it had to be changed or cut."""
+    """Return a valid, unique resource name. A changed or cut name gets a checksum."""
     written = "-".join((PREFIX, *parts))
     if _NAME.fullmatch(written):
         return written
@@ -34,18 +34,18 @@ def label_value(text: str) -> str:
 
 
 def labels(marks: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels for searching by marks. The exact marks are stored elsewhere."""
+    """Return labels for searching by marks. The exact marks are stored elsewhere."""
     return {key: label_value(text) for key, text in marks.items() if _KEY.fullmatch(key)}
 
 
 def label_filter(marks: Mapping[str, str], *, joined: str = " ") -> str:
-    """Return the filter for resources with the labels of all marks, joined by ``joined``."""
+    """Return a filter for resources with the labels of all marks, joined by ``joined``."""
     found = labels(marks).items()
     return joined.join(f'(labels.{key}="{value}")' for key, value in sorted(found))
 
 
 def secret_id(name: str, part: int = 0) -> str:
-    """Return the id of the secret with a part of files, counted from 0."""
+    """Return the id of the secret for a part of files, counted from 0."""
     written = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:200]
     suffix = f"-{part + 1}" if part else ""
     return f"{PREFIX}-{written}-{checksum(name)}{suffix}"
@@ -57,7 +57,7 @@ def network_tag(cluster_id: str, role: str = "") -> str:
 
 
 def last(url: str) -> str:
-    """Return the last part of a resource's URL, which is its name."""
+    """Return the last part of a resource's URL, the resource's name."""
     return url.rpartition("/")[2]
 
 

@@ -1,4 +1,4 @@
-"""Network of a cluster: its firewall rules are found, or created and deleted."""
+"""Network of a cluster, with existing or new firewall rules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GoogleNetwork:
         self._config = config
 
     async def missing(self, cluster_id: str) -> list[Need]:
-        """Return the traffic of a cluster that no rule allows yet."""
+        """Return the cluster's traffic that no rule allows yet."""
         subnetwork, network = await asyncio.gather(self._subnetwork(), self._find())
         if subnetwork.get("network"):
             network = subnetwork["network"]
@@ -96,7 +96,7 @@ class GoogleNetwork:
         return [f"firewall rule {rule['name']}" for rule in rules]
 
     async def clusters(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
-        """Return the ids of clusters with these marks whose rules are older than that."""
+        """Return the ids of clusters with these marks that have older rules than this."""
         project, _ = _split(self._config.network)
         return {
             marks_of(rule).get(CLUSTER, "")
@@ -170,7 +170,7 @@ def _carries(rule: Mapping[str, Any], marks: Mapping[str, str]) -> bool:
 
 
 def _with_hint(error: GoogleError, need: Need, network: str) -> ProviderError:
-    """Return the error, with a hint for a user without the permission."""
+    """Return the error, with a hint for users without the permission."""
     if error.status != FORBIDDEN:
         return error
     first, final = need.ports
@@ -213,7 +213,6 @@ class Need:
     source: str = ""
 
     def described(self, network: str) -> str:
-        """Return a description of the rule for the user."""
         where = "from the cluster's machines" if self.source else f"from {', '.join(self.ranges)}"
         first, last = self.ports
         ports = f"port {first}" if first == last else "all ports"
@@ -221,7 +220,7 @@ class Need:
 
 
 def needs(cluster_id: str, config: Config, inside: str = "") -> list[Need]:
-    """Return the traffic that a cluster needs, with the subnetwork's address range ``inside``."""
+    """Return the traffic that a cluster needs. ``inside`` is the subnetwork's address range."""
     tag = network_tag(cluster_id)
     found = [
         Need(
@@ -269,7 +268,7 @@ def rule_body(need: Need, network: str, marks: Mapping[str, str]) -> dict[str, A
 
 
 def marks_of(rule: Mapping[str, Any]) -> dict[str, str]:
-    """Return the marks of a rule, which are empty for rules of others."""
+    """Return the marks of a rule. Empty for other rules."""
     try:
         found = json.loads(rule.get("description") or "{}")
         marks = found.get(MARKS) or {}

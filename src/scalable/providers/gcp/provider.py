@@ -41,7 +41,7 @@ class GCPProvider(CloudProvider):
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check what needs no request: the region, zones, machine types, mounts."""
+        """Check everything that needs no request: region, zones, machine types, mounts."""
         report = ValidationReport()
         report.extend(findings(spec))
         report.extend(price_warnings(spec))
@@ -79,12 +79,12 @@ class GCPProvider(CloudProvider):
         return GoogleMachine()
 
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return the site that a target names: ``project`` and ``region``."""
+        """Return the target's site: ``project`` and ``region``."""
         config = config_of(spec.options)
         return {"project": config.project or default_project(), "region": config.region}
 
     def places(self) -> list[dict[str, str]]:
-        """Return the sites of the environment, and of earlier clusters from here."""
+        """Return the sites of the environment and of earlier clusters started here."""
         from scalable.records.directory import all_places
 
         if not has_credentials():

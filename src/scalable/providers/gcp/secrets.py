@@ -1,7 +1,7 @@
 """Private files in Secret Manager.
 
-Instance metadata is readable for each viewer of the project (``compute.instances.get``). A secret
-has its own policy, and the machines' account is the only reader added to it.
+Every viewer of the project can read instance metadata (``compute.instances.get``). A secret has its
+own policy, which adds only the machines' account as a reader.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def pack(files: Mapping[str, str]) -> list[bytes]:
 
 
 def number_of_parts(payload: bytes) -> int:
-    """Return the number of parts, from the first one. Raises ValueError for other payloads."""
+    """Return the number of parts from the first one. Raises ValueError for other payloads."""
     return int(_head(payload)[1])
 
 
@@ -74,12 +74,12 @@ def _head(payload: bytes) -> tuple[bytes, bytes]:
 
 
 def to_text(payload: bytes) -> str:
-    """Return a payload in the encoding of requests."""
+    """Encode a payload for a request."""
     return base64.b64encode(payload).decode()
 
 
 def from_text(text: str) -> bytes:
-    """Return the payload in an answer. Raises ValueError if it is not base64."""
+    """Decode a payload in an answer. Raises ValueError if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -102,7 +102,7 @@ class GoogleSecrets:
         self._default_account = ""
 
     async def put(self, name: str, marks: Mapping[str, str], files: Mapping[str, str]) -> None:
-        """Store files under a name, readable for the machines' account."""
+        """Store files under a name so that the machines' account can read them."""
         reader = await self.account(manages=marks.get(ROLE) == MANAGING)
         parts = pack(files)
         made = (self._put(name, index, marks, part, reader) for index, part in enumerate(parts))
@@ -112,7 +112,7 @@ class GoogleSecrets:
     async def _put(
         self, name: str, index: int, marks: Mapping[str, str], part: bytes, reader: str
     ) -> bool:
-        """Store one part, and return whether there was none with its number before."""
+        """Store one part, and return whether it is the first one with its number."""
         secret = secret_id(name, index)
         region = self._config.region
         body = {
@@ -145,7 +145,6 @@ class GoogleSecrets:
         return new
 
     async def _versions(self, secret: str) -> list[str]:
-        """Return the enabled versions of a secret."""
         query = {"filter": "state:ENABLED"}
         found = []
         async for page in self._api.pages(await self._url(f"{secret}/versions"), query):
@@ -154,7 +153,7 @@ class GoogleSecrets:
         return found
 
     async def _delete_parts(self, name: str, first: int) -> None:
-        """Delete the parts from a number on, which belong to larger earlier files."""
+        """Delete the parts from a number on. They belong to larger earlier files."""
         while await self._delete(secret_id(name, first)):
             first += 1
 
@@ -199,12 +198,12 @@ class GoogleSecrets:
         return from_text(found["payload"]["data"])
 
     async def clusters(self, marks: Mapping[str, str]) -> set[str]:
-        """Return the ids of all clusters with these marks that have secrets, in any region."""
+        """Return the ids of all clusters with these marks that have secrets in any region."""
         listed = await self._list_secrets(marks, here=False)
         return {_marks(secret).get(CLUSTER, "") for secret in listed}
 
     async def without_version(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
-        """Return the ids of clusters whose creator died before it had stored its files."""
+        """Return the ids of clusters whose creator died before storing its files."""
         own = {**marks, ROLE: SCHEDULER}
         begun = {
             _marks(secret).get(CLUSTER, "")
@@ -227,7 +226,7 @@ class GoogleSecrets:
         ]
 
     def _is_here(self, secret: Mapping[str, Any]) -> bool:
-        """Return whether a secret is stored in this region: a list contains the whole project's."""
+        """Return whether a secret is in this region, since lists cover the whole project."""
         replicas = (secret.get("replication") or {}).get("userManaged", {}).get("replicas") or ()
         return any(replica.get("location") == self._config.region for replica in replicas)
 

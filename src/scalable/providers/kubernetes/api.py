@@ -1,8 +1,7 @@
 """Requests to a Kubernetes API server, through ``kubernetes-asyncio`` (extra ``kubernetes``).
 
-The library is imported with the first request. Of the two asynchronous ones, its kubeconfig code
-covers exec plug-ins, OIDC and in-cluster credentials, and it leaves event loop, bodies and retries
-to the caller.
+The library is imported by the first request. Of the two asynchronous ones, it supports exec
+plugins, OIDC and in-cluster credentials, and leaves event loop, bodies and retries to the caller.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class KubernetesError(ProviderError):
 
 
 class RefusedError(KubernetesError):
-    """A rule of the cluster refuses an object for good."""
+    """A permanent refusal of an object by a rule of the cluster."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class KubernetesApi:
         self.sent: dict[str, int] = {}
 
     async def client(self) -> Any:
-        """Return the library's ``ApiClient``, which is made by the first call."""
+        """Return the library's ``ApiClient``, created by the first call."""
         if self._opening is None:
             self._opening, self._slots = asyncio.Lock(), asyncio.Semaphore(AT_ONCE)
         async with self._opening:
@@ -129,8 +128,9 @@ class KubernetesApi:
 
     async def create(self, resource: Resource, body: bytes) -> dict[str, Any]:
         """Create an object, and return the server's version.
-        Already there is success: our names are used once, so that it was created by an attempt
-        whose answer was lost. Then what was sent is returned: the user may not get all kinds.
+        An existing object is success, since names are never reused: an attempt with a lost answer
+        has created it. The sent version is then returned, because the user may not be allowed to
+        read it.
         """
         try:
             made: dict[str, Any] = await self.request("POST", resource, body=body)
@@ -141,7 +141,7 @@ class KubernetesApi:
         return made
 
     async def create_root(self, resource: Resource, body: bytes) -> dict[str, Any]:
-        """Create an object that will own others, and return the server's version, with its uid."""
+        """Create an object that will own others, and return the server's version with its uid."""
         made = await self.create(resource, body)
         if "uid" not in made["metadata"]:
             made = await self.request("GET", resource, made["metadata"]["name"])
@@ -168,7 +168,7 @@ class KubernetesApi:
         content: str = JSON,
     ) -> Any:
         """Send a request, with retries, and return the decoded JSON or the plain answer.
-        Status 429 and 5xx, conflicts and lost connections are retried, in at most seven attempts.
+        Status 429 and 5xx, conflicts and lost connections are retried, up to seven attempts in all.
         Raises ProviderError if the server refuses the request or does not answer.
         """
         path = resource.path(*parts)
@@ -238,7 +238,7 @@ class KubernetesApi:
         content: str = JSON,
         timeout: Any = None,  # noqa: ASYNC109 - aiohttp's
     ) -> Any:
-        """Send a request once, and return aiohttp's response, whose body has not been read."""
+        """Send a request once, and return aiohttp's response with an unread body."""
         client = await self.client()
         headers = await self.headers()
         if data is not None:
@@ -254,14 +254,14 @@ class KubernetesApi:
         )
 
     async def headers(self) -> dict[str, str]:
-        """Return the headers with the credentials of the kubeconfig."""
+        """Return headers with the kubeconfig's credentials."""
         client = await self.client()
         headers: dict[str, str] = {"Accept": JSON}
         await client.update_params_for_auth(headers, [], ["BearerToken"])
         return headers
 
     async def websocket(self, path: str, query: Mapping[str, str], protocol: str) -> Any:
-        """Open a WebSocket without a heartbeat, which raises aiohttp's errors."""
+        """Open a WebSocket without a heartbeat. Raises aiohttp's errors."""
         client = await self.client()
         host = client.configuration.host
         return await client.rest_client.pool_manager.ws_connect(
@@ -281,7 +281,7 @@ def jittered(attempt: int) -> float:
 
 
 def refusal(status: int, text: str) -> KubernetesError:
-    """Return the error for an answer, whose body is a ``Status`` object or a proxy's message."""
+    """Return the error for an answer with a ``Status`` object or a proxy's message."""
     try:
         said = json.loads(text)
         message, reason = str(said.get("message") or ""), str(said.get("reason") or "")
@@ -305,7 +305,7 @@ def _with_hint(
     parts: tuple[str, ...],
     rules: tuple[AccessRule, ...],
 ) -> ProviderError:
-    """Return the error, with the Role that grants a missing permission as a hint."""
+    """Return the error. For a missing permission, the hint is the Role that grants it."""
     lasting = lasting_refusal(error.message)
     if error.status in (FORBIDDEN, INVALID) and lasting is not None:
         return RefusedError(
@@ -368,7 +368,7 @@ async def _open(context: str | None) -> Any:
 
 
 def _other_ways(resource: str) -> str:
-    """Return alternatives for a user who may not grant a manager its rights, or an empty string."""
+    """Return alternatives for users who may not grant rights to a manager, or an empty string."""
     if resource not in ACCOUNT_KINDS:
         return ""
     return "name an account in the target's manager_service_account, or write manager: here; or "
@@ -400,7 +400,7 @@ def load() -> tuple[ModuleType, ModuleType]:
 
 
 def _add(name: str) -> None:
-    """Put a package into ``sys.modules`` without running its body."""
+    """Put a package into ``sys.modules`` without running its code."""
     spec = find_spec(name)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
@@ -413,7 +413,7 @@ def _add(name: str) -> None:
 
 
 def _body_of(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` that runs the module's body before it looks up the name."""
+    """Return a ``__getattr__`` that runs the module's code before looking up the name."""
 
     def attribute(name: str) -> Any:
         with _LOCK:
@@ -441,10 +441,10 @@ def ask(
     timeout_s: float,
     rules: tuple[AccessRule, ...] = DETACHED_RULES,
 ) -> Result:
-    """Run ``question`` with a new connection to a context, which is closed afterwards.
-    Can be called in an event loop. Blocks for at most ``timeout_s`` seconds. An empty ``context``
-    is the current one, or the pod's own. Errors about a missing permission show ``rules``. Raises
-    ProviderError if the request is refused or not answered in time.
+    """Run ``question`` with a temporary connection to a context.
+    May be called inside an event loop. Blocks for at most ``timeout_s`` seconds. An empty
+    ``context`` is the current one, or the pod's own. Errors about a missing permission show
+    ``rules``. Raises ProviderError if the request is refused or not answered in time.
     """
 
     async def asked() -> Result:
@@ -481,7 +481,7 @@ Pod = Mapping[str, Any]
 
 
 class PodWatch:
-    """A cluster's pods, as last reported. ``on_change(pod, gone)`` is called in the event loop."""
+    """A cluster's pods as last reported. ``on_change(pod, gone)`` is called in the event loop."""
 
     def __init__(
         self,
@@ -514,7 +514,7 @@ class PodWatch:
             await asyncio.wait([task])
 
     async def changed(self, timeout_s: float) -> None:
-        """Wait until a pod has changed, or for ``timeout_s`` seconds."""
+        """Wait until a pod changes, or for ``timeout_s`` seconds."""
         self._changed.clear()
         try:
             async with asyncio.timeout(timeout_s):

@@ -112,7 +112,7 @@ class _LiveCheck:
         return []
 
     async def kinds(self) -> list[Diagnostic]:
-        """Check that the cluster has the custom kinds of objects."""
+        """Check that the cluster has the required custom resources."""
         found = []
         for group in {kind.group for kind in self._form.custom_kinds}:
             wanted = {kind.plural for kind in self._form.custom_kinds if kind.group == group}
@@ -129,7 +129,7 @@ class _LiveCheck:
         return found
 
     async def permissions(self) -> list[Diagnostic]:
-        """Check all permissions. One that only detached clusters need results in a warning."""
+        """Check all permissions. One that only detached clusters need causes a warning."""
         rules, options = self._form.rules, self._spec.options
         now, later = session_rules(rules, options), detached_rules(rules, options)
         asked = _verbs(merged(now, later))
@@ -175,7 +175,7 @@ class _LiveCheck:
         return bool(answer["status"]["allowed"])
 
     async def quotas(self) -> list[Diagnostic]:
-        """Compare one worker of each component with what the quotas leave."""
+        """Compare one worker of each component with the rest of the quotas."""
         found = []
         for quota in await self._list("resourcequotas", self._namespace) or ():
             hard = quota.get("status", {}).get("hard") or quota.get("spec", {}).get("hard") or {}
@@ -266,7 +266,7 @@ class _LiveCheck:
 
 
 def _needs(component: ComponentSpec) -> list[tuple[str, float, set[str]]]:
-    """Return name, amount and Kubernetes keys of the resources of one worker."""
+    """Return name, amount and Kubernetes keys of each resource of one worker."""
     needs: list[tuple[str, float, set[str]]] = [("cpus", component.cpus, {"cpu", "requests.cpu"})]
     if component.memory_bytes is not None:
         keys = {"memory", "requests.memory", "limits.memory"}
@@ -315,7 +315,7 @@ _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)")
 
 
 def amount(written: object) -> float:
-    """Return the number for a quantity. Raises ValueError if it is not one."""
+    """Parse a Kubernetes quantity. Raises ValueError for an invalid one."""
     found = _QUANTITY.fullmatch(str(written).strip())
     if found is None or found[2] not in _SUFFIXES:
         raise ValueError(f"{written!r} is not a quantity of Kubernetes")

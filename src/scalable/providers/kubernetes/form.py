@@ -1,6 +1,6 @@
-"""Objects for the scheduler and the units of a cluster, without I/O.
+"""Objects for the scheduler and the units of a cluster. No I/O.
 
-A form determines which objects are created and deleted. Other modules do not depend on the choice.
+A form decides which objects are created and deleted. Other modules do not depend on it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ JOBS, PODS = ObjectKind("jobs", "batch/v1"), ObjectKind("pods")
 
 
 class Form(Protocol):
-    """The objects that are created and deleted for the scheduler and for each unit."""
+    """Objects created and deleted for the scheduler and for each unit."""
 
     #: Kind of the object of a unit.
     unit_kind: ObjectKind
@@ -62,11 +62,11 @@ class Form(Protocol):
     manager_rules: tuple[AccessRule, ...]
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
-        """Return the root object, which Kubernetes stops after ``deadline_s`` seconds."""
+        """Return the root object. Kubernetes stops it after ``deadline_s`` seconds."""
         ...
 
     def scheduler(self, frame: render.Frame) -> list[render.Object]:
-        """Return the scheduler's objects, without the root and the Secret."""
+        """Return the scheduler's objects, except the root and the Secret."""
         ...
 
     def unit(self, frame: render.Frame, component: ComponentSpec, unit: str) -> render.Object:
@@ -74,11 +74,11 @@ class Form(Protocol):
         ...
 
     def awaited(self, frame: render.Frame) -> list[tuple[ObjectKind, str]]:
-        """Return kind and name of the objects that have to be gone after the root's deletion."""
+        """Return kind and name of the objects that must be gone after the root's deletion."""
         ...
 
     def object_of(self, pod: Pod) -> str:
-        """Return the name of the object that was created for a worker's pod."""
+        """Return the name of the object that a worker's pod was created by."""
         ...
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
@@ -120,7 +120,7 @@ class PodForm:
 
 
 def kind_of(thing: Mapping[str, Any]) -> ObjectKind:
-    """Return the kind of an object that will be created."""
+    """Return the kind of an object to create."""
     group = str(thing["apiVersion"])
     return ObjectKind(f"{thing['kind'].lower()}s", "" if group == "v1" else group)
 
@@ -171,7 +171,7 @@ class OperatorForm:
     manager_rules: tuple[AccessRule, ...] = OPERATOR_MANAGER_RULES
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
-        """Return the Job whose pod, the keeper, exits when the scheduler has ended."""
+        """Return the Job of the keeper, a pod that exits when the scheduler has stopped."""
         job = render.root_job(frame, deadline_s)
         template = job["spec"]["template"]
         address = f"tls://{_service(frame)}:{render.PORT}"
@@ -188,7 +188,7 @@ class OperatorForm:
         return job
 
     def scheduler(self, frame: render.Frame) -> list[render.Object]:
-        """Return the DaskCluster, and the Service of a cluster that is reached by name."""
+        """Return the DaskCluster, and a Service if the cluster is reached by name."""
         template = render.root_job(frame, 0)["spec"]["template"]
         spec = _started_again(template["spec"])
         (own,) = _ours(spec)
@@ -256,12 +256,11 @@ class OperatorForm:
         return [(JOBS, frame.root), (CLUSTERS, frame.name)]
 
     def object_of(self, pod: Pod) -> str:
-        """Return the name of the pod's worker group."""
         labels = pod["metadata"].get("labels") or {}
         return str(labels.get(WORKER_GROUP_NAME) or pod["metadata"]["name"])
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
-        """Return the first pod of a group until its program has ended, and then its last state."""
+        """Return a group's first pod until its program has stopped, then its last state."""
         if before is not None:
             another = before["metadata"].get("uid") != pod["metadata"].get("uid")
             if another or observation(before).state is UnitState.ENDED:
@@ -270,7 +269,7 @@ class OperatorForm:
 
 
 def as_started_once(pod: Pod) -> Pod:
-    """Return a pod with the state that it would have without restarts of its program."""
+    """Return a pod in the state it would have without restarts of its program."""
     status = pod.get("status", {})
     if status.get("phase") in ("Succeeded", "Failed"):
         return pod
@@ -289,7 +288,7 @@ def as_started_once(pod: Pod) -> Pod:
 
 
 def _started_again(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pod's spec for a Deployment, which only accepts the restart policy Always."""
+    """Return a pod's spec for a Deployment, where the restart policy must be Always."""
     return {**copy.deepcopy(dict(spec)), "restartPolicy": "Always"}
 
 
@@ -310,5 +309,5 @@ def _service(frame: render.Frame) -> str:
 
 
 def form_of(options: Mapping[str, Any]) -> Form:
-    """Return the form of the clusters of a target with these options."""
+    """Return the form of clusters for a target's options."""
     return OperatorForm() if options["operator"] else PodForm()

@@ -1,4 +1,4 @@
-"""Context and namespace in the user's kubeconfig, without an import of the slow library."""
+"""Context and namespace in the user's kubeconfig, read without the slow library."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ Pod = Mapping[str, Any]
 
 
 class PodLauncher:
-    """Launcher of pods, or of objects that create one pod, with one watch for all pods.
-    Only this launcher's pods have ``labels``.
-    """
+    """Launcher of pods, or of objects that create one pod, with one watch for all its pods."""
 
     def __init__(
         self,
@@ -75,15 +73,14 @@ class PodLauncher:
         self._all_ends = False
 
     def follow(self, watch: PodWatch) -> None:
-        """Use a watch, which has to call :meth:`noted`."""
+        """Use a watch that calls :meth:`noted`."""
         self._watch = watch
 
     def all_ends(self) -> None:
-        """Make :meth:`stop` delete nothing: the owner of all pods will be deleted."""
+        """Make :meth:`stop` delete nothing, since the owner of all pods will be deleted."""
         self._all_ends = True
 
     def noted(self, pod: Pod, gone: bool) -> None:
-        """Process a change that the watch reports."""
         marks = pod["metadata"].get("labels") or {}
         if any(marks.get(key) != value for key, value in self._labels.items()):
             return
@@ -162,7 +159,7 @@ class PodLauncher:
         return observation(pod, gone=name in self._gone)
 
     def look_soon(self) -> None:
-        """Do nothing: the watch reports each change immediately."""
+        """Do nothing, since the watch reports each change immediately."""
 
     async def stop(self, names: Sequence[UnitName]) -> None:
         """Delete the objects of units, and wait until their pods are gone."""
@@ -196,7 +193,7 @@ class PodLauncher:
                 remaining = {name for name in remaining if await self._exists(name)}
 
     def _deletion(self, name: str) -> dict[str, Any]:
-        """Return ``DeleteOptions`` fields. A pod that does not run gets a minimal grace period."""
+        """Return ``DeleteOptions`` fields, with a minimal grace period unless the pod runs."""
         options = dict(self._form.deletion)
         if "gracePeriodSeconds" in options:
             runs = self._observation(name).state is UnitState.RUNNING
@@ -258,7 +255,7 @@ def pools(spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
 
 
 class ManagedPods(PodLauncher):
-    """Launcher of one manager's pods, which outlive its process. Creates ``secrets`` first."""
+    """Launcher of one manager's pods, which outlive its process. It creates ``secrets`` first."""
 
     def __init__(
         self,
@@ -280,7 +277,7 @@ class ManagedPods(PodLauncher):
         self.follow(self._pods_watch)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Start the watch, and take over pods that an earlier process has left."""
+        """Start the watch, and take over the pods of an earlier process."""
         for secret in self._secrets:
             resource = Resource("secrets", secret["metadata"]["namespace"])
             await self._api.create(resource, render.to_body(secret))
@@ -315,7 +312,7 @@ def worker_secrets(
 
 
 def facts_of(frame: render.Frame) -> dict[str, Any]:
-    """Return the facts that a manager needs about its cluster's objects, as JSON values."""
+    """Return a manager's facts about its cluster's objects, as JSON values."""
     facts = {field: getattr(frame, field) for field in _FACTS}
     return {**facts, "template": dict(frame.template)}
 
@@ -326,7 +323,7 @@ _FACTS = ("cluster_id", "root_uid", "root_name", "owner")
 def stored_frame(
     cluster: ClusterDirectory, manager: str, options: Mapping[str, Any]
 ) -> render.Frame:
-    """Return the facts of a manager's objects. Raises ProviderError for clusters elsewhere."""
+    """Return the facts about a manager's objects. ProviderError for clusters of other backends."""
     try:
         facts = json.loads(read_private(cluster.path / PLACE))
         frame = render.Frame(manager=manager, options=options, **facts)

@@ -17,7 +17,7 @@ from scalable.providers.remote.options import RemoteOptions
 
 
 class Resources(Record):
-    """Resources of a pod's container, by their names in Kubernetes."""
+    """Resources of a pod's container, under their Kubernetes names."""
 
     requests: TextMap = Field(default={}, description="Reserved amounts, such as `memory: 2Gi`.")
     limits: TextMap = Field(default={}, description="Upper limits.")

@@ -1,4 +1,4 @@
-"""Permissions that users and managers need, and the Role that grants them, without I/O."""
+"""Permissions of users and managers, and the Role that grants them. No I/O."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ DETACHED_RULES = merged(RULES, _DETACHED_RULES, _ACCOUNT_RULES)
 
 
 def _has_account(options: Mapping[str, Any]) -> bool:
-    """Return whether an account is created for a manager in a pod."""
+    """Return whether a service account is created for a manager in a pod."""
     return options["manager_service_account"] is None
 
 
 def session_rules(
     rules: tuple[AccessRule, ...], options: Mapping[str, Any]
 ) -> tuple[AccessRule, ...]:
-    """Return the permissions of a session's creator, from those for scheduler and units."""
+    """Return the permissions of a session's creator, given those for scheduler and units."""
     if options["manager"] != "there":
         return rules
     return merged(rules, _PLACED_RULES, _ACCOUNT_RULES if _has_account(options) else ())
@@ -101,7 +101,7 @@ def session_rules(
 def detached_rules(
     rules: tuple[AccessRule, ...], options: Mapping[str, Any]
 ) -> tuple[AccessRule, ...]:
-    """Return the permissions of a detached cluster's creator, like :func:`session_rules`."""
+    """Return the permissions of a detached cluster's creator. See :func:`session_rules`."""
     accounts = options["manager"] != "here" and _has_account(options)
     return merged(rules, _DETACHED_RULES, _ACCOUNT_RULES if accounts else ())
 

@@ -57,7 +57,7 @@ class NamespacePlace:
     async def create(self, frame_of: Any, files: Mapping[str, str], start_s: float) -> None:
         """Create the root object, the Secret and the other objects of the scheduler.
         ``frame_of(uid)`` returns the frame with the root's uid. Until the cluster is up, the root's
-        deadline is ``start_s`` seconds and a margin, so that a creator that dies leaves nothing.
+        deadline is ``start_s`` seconds and a margin, so that a dying creator leaves nothing.
         """
         job = self._form.root(self.frame, int(start_s + render.MARGIN_S))
         made = await self._api.create_root(self._jobs, render.to_body(job))
@@ -70,7 +70,7 @@ class NamespacePlace:
         )
 
     async def add(self, thing: render.Object) -> None:
-        """Create an object. Raises ProviderError if its kind is unknown, or it is refused."""
+        """Create an object. ProviderError if its kind is unknown or it is refused."""
         await create(self._api, thing, self._form)
 
     async def add_workers(self, tag: str, config: WorkerConfig) -> None:
@@ -128,7 +128,7 @@ class NamespacePlace:
         return None
 
     async def _refusal(self) -> tuple[str, str | None] | None:
-        """Return why the scheduler's pod could not be created, as :func:`why_no_pod` does."""
+        """Return why the scheduler's pod could not be created. See :func:`why_no_pod`."""
         try:
             job = await self._api.request("GET", self._jobs, self.frame.root)
         except KubernetesError as error:
@@ -140,7 +140,7 @@ class NamespacePlace:
         return await why_no_pod(self._api, job)
 
     async def logs(self, pod: str) -> str:
-        """Return the last lines of a pod's output, with a heading, or an empty string."""
+        """Return the last lines of a pod's output with a heading, or an empty string."""
         pods = Resource("pods", self.frame.namespace)
         query = {"container": render.CONTAINER, "tailLines": "10"}
         try:
@@ -151,7 +151,7 @@ class NamespacePlace:
         return "; its last output:\n  " + "\n  ".join(text.splitlines()) if text else ""
 
     async def remove(self) -> None:
-        """Delete the root object, and wait up to 90 s until all that it owns is gone."""
+        """Delete the root object, and wait up to 90 s until all its objects are gone."""
         there = await self._api.delete(self._jobs, self.frame.root, propagationPolicy="Foreground")
         deadline = time.monotonic() + REMOVAL_TIMEOUT_S
         while there:
@@ -185,13 +185,13 @@ class NamespacePlace:
 
 
 def resource_of(thing: render.Object) -> Resource:
-    """Return the resource to which an object belongs."""
+    """Return the API resource of an object."""
     kind = kind_of(thing)
     return Resource(kind.plural, thing["metadata"]["namespace"], kind.group)
 
 
 async def create(api: KubernetesApi, thing: render.Object, form: Form) -> None:
-    """Create an object. Raises ProviderError if its kind is unknown, or it is refused."""
+    """Create an object. ProviderError if its kind is unknown or it is refused."""
     kind = kind_of(thing)
     try:
         await api.create(resource_of(thing), render.to_body(thing))
@@ -203,7 +203,7 @@ async def create(api: KubernetesApi, thing: render.Object, form: Form) -> None:
 
 
 def watch_of(api: KubernetesApi, frame: render.Frame, on_change: Any) -> PodWatch:
-    """Return the watch of all pods of a cluster, which calls ``on_change(pod, gone)``."""
+    """Return the watch of all pods of a cluster, with callback ``on_change(pod, gone)``."""
     return PodWatch(api, frame.namespace, selector({CLUSTER: frame.cluster_id}), on_change)
 
 
@@ -230,8 +230,8 @@ _PREFIX = "Error creating: "
 
 
 async def why_no_pod(api: KubernetesApi, job: Mapping[str, Any]) -> tuple[str, str | None] | None:
-    """Return why a Job got no pod, or None; with a hint if waiting does not help.
-    The reason is in Events. A user who may not list them learns it from a dry run.
+    """Return why a Job got no pod, with a hint if waiting does not help, or None.
+    The reason comes from Events, or from a dry run if the user may not list them.
     """
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     words = await _told_by_events(api, namespace, uid)
@@ -259,7 +259,7 @@ async def dry_run(
 
 
 async def _told_by_events(api: KubernetesApi, namespace: str, uid: str) -> str | None:
-    """Return from Events why a Job got no pod, or None, even if the user may not list them."""
+    """Return the reason in Events why a Job got no pod, or None if unknown or not permitted."""
     wanted = {"involvedObject.uid": uid, "reason": _REASON}
     selector = ",".join(f"{key}={value}" for key, value in wanted.items())
     try:
@@ -277,7 +277,7 @@ async def _told_by_events(api: KubernetesApi, namespace: str, uid: str) -> str |
 
 
 def refusal_in_words(message: str) -> str:
-    """Return the message of an Event about a refused pod, in plain words."""
+    """Return the message of an Event about a refused pod in plain words."""
     words = message.removeprefix(_PREFIX).strip()
     if "exceeded quota" in words:
         return f"the quota is used up: {words}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class KubernetesProvider:
-    """Provider whose scheduler and workers are pods.
+    """Provider with scheduler and workers in pods.
     A session's manager runs in the user's process, or with ``manager: there`` in a pod.
     """
 
@@ -42,11 +42,11 @@ class KubernetesProvider:
     def render_objects(
         self, spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
     ) -> dict[str, bytes]:
-        """Return each object of a cluster by file name, in the form in which it is sent."""
+        """Return each object of a cluster by file name, as it would be sent."""
         return objects(spec, counts, name)
 
     def build_cluster(self, spec: DeploymentSpec) -> SessionCluster:
-        """Start a scheduler with empty pools in a pod. An error leaves nothing running."""
+        """Start a scheduler with empty pools in a pod. After an error nothing is left running."""
         from scalable.providers.kubernetes.services import KubernetesSite
         from scalable.providers.remote.session_cluster import SessionCluster
 
@@ -58,19 +58,18 @@ class KubernetesProvider:
         cluster.scale_to_plan(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:
-        """Delete the cluster's root object, and wait until all that it owns is gone."""
+        """Delete the cluster's root object, and wait until all its objects are gone."""
         if cluster is not None:
             cluster.close()
 
     # Detached clusters ----------------------------------------------------------------------------
 
     def places(self) -> list[dict[str, str]]:
-        """Return the site of the kubeconfig, or of this process's pod."""
         place = current_place()
         return [] if place is None else [place]
 
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return the site that a target names: ``context`` and ``namespace``."""
+        """Return the target's site: ``context`` and ``namespace``."""
         from scalable.providers.kubernetes.services import place_of
 
         return place_of(spec.options)

@@ -1,4 +1,4 @@
-"""State of a pod in plain words, without I/O."""
+"""State of a pod in plain words. No I/O."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _RESOURCES = {
 
 
 def observation(pod: Pod, *, gone: bool = False) -> Observation:
-    """Return a worker pod's state, with the reason. ``gone`` means that others have deleted it."""
+    """Return a worker pod's state with the reason. ``gone`` is true if others have deleted it."""
     status = pod.get("status", {})
     phase = phase_of(pod)
     outside = _outside(status) or _deleted(pod)
@@ -190,7 +190,7 @@ def _unscheduled(status: Mapping[str, Any]) -> str | None:
 
 
 def _lacking(message: str) -> list[str]:
-    """Return the missing resources in the Kubernetes scheduler's message, in our words."""
+    """Return the missing resources in the Kubernetes scheduler's message, in plain words."""
     resources = re.findall(r"Insufficient ([\w./-]+\w)", message)
     found = [_RESOURCES.get(resource, f"too few {resource}") for resource in resources]
     taints = re.findall(r"untolerated taint(?:\(s\))? \{([^}]*)\}", message)
@@ -214,7 +214,7 @@ _LASTING_REFUSALS = {
 
 
 def lasting_refusal(message: str) -> str | None:
-    """Return a hint if Kubernetes will always refuse an object with this message, or None."""
+    """Return a hint if the message means that Kubernetes will always refuse an object, or None."""
     return next((hint for word, hint in _LASTING_REFUSALS.items() if word in message), None)
 
 

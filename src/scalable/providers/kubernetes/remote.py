@@ -1,4 +1,4 @@
-"""Clusters of one namespace, which any process with access to it can use, and tunnels to them."""
+"""Clusters of one namespace, for any process with access to it, and tunnels to them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _PORT_LENGTH = struct.calcsize("<H")
 
 
 class WebSocketCarrier:
-    """A carrier of a stream through the API server, over aiohttp's WebSocket."""
+    """A stream's carrier through the API server, over aiohttp's WebSocket."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -95,7 +95,7 @@ class WebSocketCarrier:
             raise ConnectionError(str(error)) from error
 
     async def receive(self) -> Buffer:
-        """Return the next bytes, or none when the connection is closed."""
+        """Return the next bytes, empty when the connection is closed."""
         import aiohttp
 
         while True:
@@ -141,7 +141,7 @@ class PodDial:
     async def __call__(self) -> WebSocketCarrier:
         """Open a carrier.
         Raises OSError or ProviderError if the API server does not answer or refuses, and
-        TunnelClosedError if the pod has ended or is gone.
+        TunnelClosedError if the pod has stopped or is gone.
         """
         import aiohttp
 
@@ -161,8 +161,8 @@ class PodDial:
         return WebSocketCarrier(connection)
 
     async def _explain(self) -> None:
-        """Raise the API server's own error for a refused port-forward, if it repeats it.
-        The answer to a refused WebSocket is lost, that to the same request without it is not.
+        """Raise the API server's own error for a refused port-forward, by a plain repetition.
+        A refused WebSocket's error message is lost, but not that of a plain request.
         """
         try:
             await self._api.request("GET", self._pods, self._pod, "portforward", query=self._query)
@@ -171,7 +171,7 @@ class PodDial:
                 raise
 
     async def check(self) -> None:
-        """Raise ProviderError if the API server refuses port-forwards in a way that lasts."""
+        """Raise ProviderError if the API server permanently refuses port-forwards."""
         try:
             async with asyncio.timeout(CHECK_S):
                 carrier = await self()
@@ -185,7 +185,7 @@ class PodDial:
             await carrier.close()
 
     async def _check_pod(self) -> None:
-        """Raise TunnelClosedError if the pod has ended or is gone."""
+        """Raise TunnelClosedError if the pod has stopped or is gone."""
         try:
             pod = await self._api.request("GET", self._pods, self._pod)
         except KubernetesError as error:
@@ -200,7 +200,7 @@ class PodDial:
 def tunnel_to(
     context: str | None, namespace: str, pod: str, port: int, *, kept_s: float = KEPT_S
 ) -> BackgroundTunnel:
-    """Return a tunnel to a pod's relay. Without the API server it lasts for ``kept_s`` seconds."""
+    """Return a tunnel to a pod's relay. It survives ``kept_s`` seconds without the API server."""
 
     def make() -> Tunnel:
         # A separate connection, which belongs to the event loop of the tunnels.
@@ -272,7 +272,6 @@ class KubernetesPlace:
         }
 
     async def owner_label(self, api: KubernetesApi) -> str:
-        """Return the label value of the user's clusters."""
         self._owner = self._owner or await owner(api, self._context)
         return label_value(self._owner)
 
@@ -347,13 +346,13 @@ class KubernetesPlace:
         return service_address(cluster_id, self._namespace)
 
     def outer_address(self, cluster_id: str) -> None:
-        """Return None: a Service cannot be reached from outside."""
+        """Return None, since a Service cannot be reached from outside."""
 
     def tunnel(self, cluster_id: str) -> PodTunnel:
         return PodTunnel(self, self._context, self._namespace, cluster_id)
 
     async def scheduler_pod(self, api: KubernetesApi, cluster_id: str) -> str:
-        """Return the name of the scheduler's pod. Raises ProviderError if it does not run."""
+        """Return the name of the scheduler's pod. Raises ProviderError if it is not running."""
         for pod in await self._list(api, self._pods, {CLUSTER: cluster_id, ROLE: SCHEDULER}):
             if observation(pod).state is UnitState.RUNNING and not is_going(pod):
                 return str(pod["metadata"]["name"])
@@ -454,7 +453,7 @@ class KubernetesPlace:
 
 
 class PodTunnel:
-    """Tunnel to the scheduler of one cluster, whose pod ``open`` looks up."""
+    """Tunnel to one cluster's scheduler. ``open`` looks up its pod."""
 
     def __init__(
         self, place: KubernetesPlace, context: str, namespace: str, cluster_id: str
@@ -508,7 +507,7 @@ def _texts(secret: Thing) -> dict[str, str]:
 
 
 def _is_root(job: Thing, cluster_id: str, files: Mapping[str, str], owner: str) -> bool:
-    """Return whether a Job is the root object that a cluster's files name."""
+    """Return whether a Job is the root object recorded in a cluster's files."""
     try:
         facts, name = json.loads(files[PLACE]), json.loads(files[RECORD])["name"]
         named = (job["metadata"]["name"], job["metadata"]["uid"], label(job, CLUSTER))
@@ -518,7 +517,7 @@ def _is_root(job: Thing, cluster_id: str, files: Mapping[str, str], owner: str) 
 
 
 def _known_root(cluster_id: str) -> str | None:
-    """Return the uid of a cluster's root object from its files here, or None."""
+    """Return the uid of a cluster's root object from its local files, or None."""
     try:
         text = read_private(ClusterDirectory.parent() / cluster_id / PLACE)
         return str(json.loads(text)["root_uid"])
@@ -539,7 +538,7 @@ def _log_name(pod: Thing) -> str:
 
 
 def made_at(thing: Thing) -> str:
-    """Return an object's creation time, in a form that sorts by time."""
+    """Return an object's creation time in a sortable form."""
     return str(thing["metadata"].get("creationTimestamp"))
 
 
@@ -564,7 +563,7 @@ def has_ended(job: Thing) -> bool:
 
 
 def is_kept(job: Thing) -> bool:
-    """Return whether a root object's pod is a keeper, with the scheduler in another pod."""
+    """Return whether a root object's pod is a keeper, and the scheduler is another pod."""
     return label(job["spec"]["template"], ROLE) == KEEPER
 
 
@@ -578,7 +577,7 @@ def state_of(job: Thing, pods: Iterable[Thing]) -> ProgramState:
 
 
 def _kept_state(job: Thing, pods: list[Thing]) -> ProgramState:
-    """Return the state of a scheduler that Kubernetes may restart: only its first run counts."""
+    """Return the state of a scheduler that Kubernetes may restart. Only its first run counts."""
     failed = _condition(job, "Failed")
     if failed is not None:
         return ProgramState("failed", f"{failed.get('reason')}: {failed.get('message')}")

@@ -1,8 +1,8 @@
-"""Objects of a cluster in the form of the API server, without I/O.
+"""Objects of a cluster as the API server expects them. No I/O.
 
-The root object is a Job: its pod is the scheduler, and it owns every other object. When the
-scheduler has ended or the Job's deadline has passed, Kubernetes deletes the Job and all that it
-owns.
+The root object is a Job. Its pod is the scheduler, and it owns all other objects. When the
+scheduler has stopped or the Job's deadline has passed, Kubernetes deletes the Job with these
+objects.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 def object_name(*parts: str) -> str:
-    """Return a valid, unique object name, with a checksum if it had to be changed or cut."""
+    """Return a valid, unique object name. A changed or cut name gets a checksum."""
     written = "-".join(parts)
     name = re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-")
     if name == written and len(name) <= LONGEST:
@@ -50,7 +50,7 @@ def object_name(*parts: str) -> str:
 
 
 def root_name(owner: str, cluster: str) -> str:
-    """Return the name of a detached cluster's root object, which is unique for each pair."""
+    """Return the name of a detached cluster's root object, unique for owner and name."""
     return object_name("scalable", owner, cluster, _checksum(f"{len(owner)} {owner} {cluster}"))
 
 
@@ -64,12 +64,12 @@ def label_value(text: str) -> str:
 
 
 def label(thing: Mapping[str, Any], key: str) -> str:
-    """Return the value of an object's label, or an empty string without it."""
+    """Return the value of an object's label, or an empty string."""
     return str((thing["metadata"].get("labels") or {}).get(key, ""))
 
 
 def labels(cluster: str, role: str, **more: str) -> dict[str, str]:
-    """Return the labels of an object with a role, and ``more`` without their prefix."""
+    """Return the labels of an object with a role. ``more`` labels get the prefix."""
     return {
         "app.kubernetes.io/name": "scalable",
         "app.kubernetes.io/managed-by": "scalable",
@@ -117,7 +117,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Frame:
-    """The facts that the objects of one cluster share."""
+    """Facts shared by the objects of one cluster."""
 
     cluster_id: str
     #: Id of the manager that starts the workers.
@@ -135,12 +135,11 @@ class Frame:
 
     @property
     def name(self) -> str:
-        """Name of the Service, and prefix of the names of other objects."""
+        """Name of the Service, and name prefix of other objects."""
         return object_name("scalable", self.cluster_id)
 
     @property
     def root(self) -> str:
-        """Name of the root object."""
         return self.root_name or self.name
 
     @property
@@ -150,7 +149,7 @@ class Frame:
 
     @property
     def is_named(self) -> bool:
-        """True if programs in the backend reach the scheduler by the name of its Service."""
+        """True if programs in the backend reach the scheduler by its Service's name."""
         return self.detached or self.options["manager"] == "there"
 
     @property
@@ -175,12 +174,12 @@ class Frame:
 
 
 def to_body(thing: Mapping[str, Any]) -> bytes:
-    """Return an object in the form in which it is sent and shown: JSON with indentation."""
+    """Return an object as it is sent and shown: JSON with indentation."""
     return (json.dumps(thing, indent=2) + "\n").encode()
 
 
 def root_job(frame: Frame, deadline_s: int) -> Object:
-    """Return the root object, whose pod is the scheduler, with a deadline in seconds."""
+    """Return the root object, with the scheduler's pod and a deadline in seconds."""
     marks = labels(frame.cluster_id, SCHEDULER, **owned(frame))
     own = {"namespace": frame.namespace, "name": frame.root, "labels": marks}
     program = [SERVICE_PROGRAM, SCHEDULER, *program_options(frame)]
@@ -201,7 +200,7 @@ def program_options(frame: Frame) -> list[str]:
 
 
 def service_address(cluster_id: str, namespace: str) -> str:
-    """Return the address of a scheduler, by the name of its Service."""
+    """Return a scheduler's address, by the name of its Service."""
     return f"tls://{object_name('scalable', cluster_id)}.{namespace}.svc:{PORT}"
 
 
@@ -209,8 +208,8 @@ def service_job(
     frame: Frame, metadata: Object, program: list[str], secret: str, account: str | None = None
 ) -> Object:
     """Return the Job of a scheduler or manager.
-    ``secret`` is the Secret with its files. ``account`` is the service account whose token the
-    program needs, or None.
+    ``secret`` is the Secret with its files. ``account`` is the service account of the program, or
+    None.
     """
     container: Object = {
         "name": CONTAINER,
@@ -249,7 +248,7 @@ def pod_of(job: Mapping[str, Any]) -> Object:
 
 
 def service(frame: Frame) -> Object:
-    """Return the Service by whose name clients inside the cluster reach the scheduler."""
+    """Return the Service by which clients inside the cluster reach the scheduler."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -363,8 +362,8 @@ def _pod(frame: Frame, metadata: Object, container: Object, found: list[dict[str
 
 
 def _restricted(pod: Object) -> Object:
-    """Return a pod that the Pod Security Standard ``restricted`` allows, unless it may be root's.
-    Root without capabilities could not use files of other users. The template has precedence.
+    """Return a pod that the Pod Security Standard ``restricted`` allows, unless it may run as root.
+    Root without capabilities could not use other users' files. The template takes precedence.
     """
     spec = pod["spec"]
     given = spec.get("securityContext") or {}
@@ -389,7 +388,7 @@ def _scheduler_variables(frame: Frame) -> dict[str, str]:
 
 
 def literal(text: str) -> str:
-    """Return a value that arrives as ``text``: Kubernetes expands ``$$`` and ``$(NAME)``."""
+    """Escape a value, since Kubernetes expands ``$$`` and ``$(NAME)``."""
     return text.replace("$", "$$")
 
 
@@ -441,7 +440,7 @@ _KEYS = {
 
 
 def merge(template: Mapping[str, Any], ours: Mapping[str, Any], *, file: str) -> dict[str, Any]:
-    """Return a pod with the template's fields and ours. Raises ProviderError where they differ."""
+    """Merge a pod template with a generated pod. Raises ProviderError for conflicts."""
     return _merged_map(template, ours, "", file)
 
 

@@ -1,4 +1,4 @@
-"""Scheduler and managers of a detached cluster as Jobs, and the objects of a session's cluster."""
+"""Scheduler and managers of a detached cluster as Jobs, and objects of a session's cluster."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ REMOVAL_POLL_S = 0.5
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the site that the options of a target name for a detached cluster."""
+    """Return the detached cluster's site in a target's options."""
     context = options["context"] or current_context()
     return {"context": context, "namespace": str(options["namespace"])}
 
@@ -75,7 +75,7 @@ class KubernetesServices:
         self._spec = spec
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and Kubernetes keeps the output
-        """Create a program's objects. Raises NameTakenError if a cluster of that name exists."""
+        """Create a program's objects. NameTakenError if a cluster of that name exists."""
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
         start = self._start_scheduler if service == SCHEDULER else self._start_manager
@@ -140,7 +140,7 @@ class KubernetesServices:
 
 
 async def _make_root(api: KubernetesApi, root: render.Object, record: ClusterRecord) -> Any:
-    """Create the root object, after deleting an ended one of that name."""
+    """Create the root object, after deleting a finished one of that name."""
     resource = resource_of(root)
     name = root["metadata"]["name"]
     while True:
@@ -161,7 +161,7 @@ async def _make_root(api: KubernetesApi, root: render.Object, record: ClusterRec
 def _files(
     frame: render.Frame, cluster: ClusterDirectory, manager: str | None = None
 ) -> dict[str, str]:
-    """Return a program's files, with the site as pods name it."""
+    """Return a program's files, with the site as seen from pods."""
     files = packed(cluster, manager)
     inner = dataclasses.replace(
         cluster.record(),
@@ -174,7 +174,7 @@ def _files(
 
 
 class KubernetesSite:
-    """A session's cluster (a :class:`.SessionSite`), in which one root object owns the rest."""
+    """A session's cluster (a :class:`.SessionSite`) with one root object that owns the rest."""
 
     def __init__(self, spec: DeploymentSpec, template: Mapping[str, Any], cluster_id: str) -> None:
         self.frame = render.Frame(cluster_id, spec.target_name, spec.options, template)

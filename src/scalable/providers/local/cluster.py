@@ -1,4 +1,4 @@
-"""The cluster that the local provider builds: a scheduler in this process, and its pools."""
+"""Cluster of the local provider: a scheduler in this process, and its pools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LocalPoolCluster(PoolCluster):
 
 
 def build_cluster(spec: DeploymentSpec, server: ForkServerProcess | None) -> PoolCluster:
-    """Start a scheduler with the pools of a spec. An error leaves nothing running."""
+    """Start a scheduler with the pools of a spec. After an error nothing is left running."""
     options = spec.options
     processes = bool(options["processes"])
     scheduler: dict[str, Any] = {

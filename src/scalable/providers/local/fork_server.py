@@ -1,5 +1,5 @@
-"""The launcher's side of the fork server: it starts the server, requests forks, and stops it.
-A fork server has loaded the worker's modules: forking is faster than a new interpreter.
+"""Launcher's side of the fork server: starts the server, requests forks, and stops it.
+A fork server has loaded the worker's modules, so forking is faster than a new interpreter.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ OUTPUT_SHOWN_BYTES = 2000
 
 
 class ForkServerError(OSError):
-    """The fork server has failed and cannot fork any more workers."""
+    """The fork server has failed and can no longer fork workers."""
 
 
 class ForkServerProcess:
-    """A process from which workers are forked. It exits with this process, or on :meth:`close`."""
+    """Process that forks workers. It exits with this process, or on :meth:`close`."""
 
     def __init__(self) -> None:
         self.environment: Mapping[str, str] = settings.outside_step(os.environ)
@@ -85,13 +85,13 @@ class ForkServerProcess:
 
     @property
     def unfit(self) -> str | None:
-        """Reason why the server cannot fork workers any more, or None."""
+        """Reason why the server can no longer fork workers, or None."""
         return self._unfit
 
     def fork(self, start: WorkerStart, log: IO[bytes]) -> tuple[int, int]:
-        """Fork a worker. Block until the server has loaded its modules.
-        Return the worker's process id, and a descriptor of the pipe's write end, which the caller
-        closes. Raise ForkServerError if the server cannot fork.
+        """Fork a worker. Blocks until the server has loaded its modules.
+        Return the worker's process id, and the write end of the pipe, which the caller closes.
+        Raise ForkServerError if the server cannot fork.
         """
         theirs, ours = os.pipe()
         try:
@@ -117,7 +117,7 @@ class ForkServerProcess:
         return None
 
     def is_alive(self) -> bool:
-        """While the server runs, no worker's process id is reused before the worker is reaped."""
+        """Return whether the server runs. If so, no unreaped worker's process id is reused."""
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ def start_of(
     arguments: tuple[str, ...],
     config: Mapping[str, Any] | None,
 ) -> WorkerStart:
-    """Return what a server needs to fork a worker as if this process had started it.
+    """Return a server's instructions for a worker as if this process had started it.
     Raise OSError if the working directory of this process was removed.
     """
     changed = different(environment, server.environment)
@@ -233,7 +233,7 @@ NAMES_READ_AT_START = frozenset({"LANG", "LANGUAGE", "TZ", "HOME", "PATH_LOCALE"
 
 @dataclass(frozen=True)
 class StartRequest:
-    """The properties of a worker that decide how it can be started."""
+    """Properties of a worker that determine how it can be started."""
 
     environment: Mapping[str, str]
     preload: tuple[str, ...]
@@ -246,7 +246,7 @@ class StartRequest:
 
 
 def obstacle(request: StartRequest) -> str | None:
-    """Return the reason why a worker needs a new interpreter, or None if it can be forked."""
+    """Return why a worker needs a new interpreter, or None if it can be forked."""
     if request.container:
         return "it runs in a container"
     if request.interpreter != request.server_interpreter:

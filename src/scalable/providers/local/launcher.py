@@ -1,4 +1,4 @@
-"""The launcher of worker processes on this machine, for sessions and detached clusters."""
+"""Launcher of worker processes on this machine, for sessions and detached clusters."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ REMOVAL_S = 15.0
 
 @dataclass(frozen=True)
 class Belongings:
-    """Files and container of a worker, which are removed after its process has exited."""
+    """Files and container of a worker, removed after its process has exited."""
 
     #: Directories that only this worker uses.
     scratch: tuple[Path, ...]
@@ -95,7 +95,7 @@ class Belongings:
 
 @dataclass(frozen=True)
 class End:
-    """The reason of a worker's exit, for users, and the last 8 KiB of its output."""
+    """Reason of a worker's exit for users, and the last 8 KiB of its output."""
 
     reason: str
     last_output: str
@@ -172,7 +172,7 @@ class LocalUnit:
             remove_scratch(str(scratch))
 
     def observe(self) -> Observation:
-        """Never blocks. A process that a signal suspended for 10 s counts as ended."""
+        """Return the state without blocking. A process suspended for 10 s counts as stopped."""
         if self.end is not None:
             return Observation(UnitState.ENDED, self.end.reason)
         if self._process is None:
@@ -186,17 +186,17 @@ class LocalUnit:
         return Observation(UnitState.RUNNING)
 
     def last_output(self) -> str:
-        """Return the last 8 KiB of the worker's output."""
         return read_tail(self._belongings.log) if self.end is None else self.end.last_output
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process, now or as soon as it has started."""
+        """Send SIGTERM to the process, now or once it has started."""
         self._told_to_stop = True
         if self._process is not None:
             self._process.terminate()
 
     async def stop(self) -> None:
-        """Stop the process, with SIGKILL after 3 s. Wait for the removal of container and files.
+        """Stop the process, with SIGKILL after 3 s, and wait until its container and files are
+        gone.
         Raise ProviderError if the process does not exit.
         """
         self.terminate()
@@ -228,7 +228,7 @@ SERVERS = 3
 
 @dataclass(frozen=True)
 class WorkerProgram:
-    """The program of one worker, to be forked or started in a new interpreter."""
+    """Program of one worker, to be forked or started in a new interpreter."""
 
     name: str
     arguments: tuple[str, ...]
@@ -247,7 +247,7 @@ class ProcessLauncher:
     """Launcher of worker processes that exit with this process.
     Each worker has its own POSIX session, and gets the cluster's credentials through a pipe. It is
     forked from the fork server if it then behaves as in a new interpreter. :meth:`close` stops the
-    server, even a given one. The reconciler sets ``on_change``, which is called from any thread.
+    server, even one passed in. The reconciler sets ``on_change``, which is called from any thread.
     """
 
     #: Number of workers that may start at the same time. A starting worker occupies a core.
@@ -279,11 +279,11 @@ class ProcessLauncher:
         await started(begun)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Return an empty dictionary: workers exit with the process that launched them."""
+        """Return an empty dictionary, since workers exit with the process that launched them."""
         return {}
 
     def _unit(self, name: str, options: Mapping[str, Any]) -> LocalUnit:
-        """Create the directories of a worker and its unit, without starting its process."""
+        """Create a worker's directories and its unit, without starting its process."""
         scratch: Path | None = None
         try:
             scratch = make_scratch(self._site.cluster_id, name)
@@ -319,7 +319,7 @@ class ProcessLauncher:
         )
 
     def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
-        """Return the configuration that the workers of a pool share."""
+        """Return the configuration shared by the workers of a pool."""
         site, container = self._site, options["container"]
         # An image has its own modules. From this machine it gets only the workflow's directory.
         alone = options["python"] or (container is not None and container.host_python is None)
@@ -363,7 +363,7 @@ class ProcessLauncher:
             return self._execute(program, environment, output)
 
     def _fork_server(self) -> ForkServerProcess | None:
-        """Return the fork server, started if needed, or None if none is used."""
+        """Return the fork server, starting it if needed, or None if none is used."""
         with self._changing_server:
             if self._server is None and self._forks and not self._closed:
                 try:
@@ -376,7 +376,7 @@ class ProcessLauncher:
             return self._server
 
     def _give_up(self, server: ForkServerProcess, reason: str) -> None:
-        """Stop using an unfit server. If it died, a new one replaces it, three in all."""
+        """Stop using an unfit server. A dead one is replaced, up to three servers in all."""
         with self._changing_server:
             if self._server is not server or server.unfit is None or self._closed:
                 return
@@ -438,11 +438,10 @@ class ProcessLauncher:
     # Observing ----------------------------------------------------------------------------------
 
     def observe(self) -> dict[UnitName, Observation]:
-        """Never blocks."""
         return {name: unit.observe() for name, unit in self._units.items()}
 
     def look_soon(self) -> None:
-        """Do nothing: each observation reads the current state."""
+        """Do nothing, since each observation reads the current state."""
 
     async def logs(self, name: UnitName) -> str:
         """Return the last 8 KiB of a worker's output, kept for the last 100 stopped workers."""
@@ -479,7 +478,7 @@ class ProcessLauncher:
 
 
 async def started(units: Sequence[LocalUnit]) -> None:
-    """Wait until the processes of all units run. Raise ProviderError if one cannot start."""
+    """Wait until the processes of all units run. ProviderError if one cannot start."""
     waiting = [asyncio.wrap_future(unit.started) for unit in units]
     for result in await asyncio.gather(*waiting, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -489,7 +488,7 @@ async def started(units: Sequence[LocalUnit]) -> None:
 def _obstacle(
     program: WorkerProgram, environment: Mapping[str, str], server: ForkServerProcess | None = None
 ) -> str | None:
-    """Return why a worker cannot be forked, or None. Without ``server``: from a new one."""
+    """Return why a worker cannot be forked from ``server`` (None: a new one), or None."""
     if program.entry or program.python != sys.executable:
         return "its component has setup or python"
     if not fits(worker_command(sys.executable, program.arguments)):
@@ -509,7 +508,7 @@ def _obstacle(
 def _container(
     request: ContainerRequest | None, name: str, scratch: Path
 ) -> ContainerRequest | None:
-    """Return the pool's container with the name and scratch directory of one worker."""
+    """Return the pool's container with one worker's name and scratch directory."""
     if request is None:
         return None
     mounts = {**request.mounts, str(scratch): str(scratch)}
@@ -518,7 +517,7 @@ def _container(
 
 
 def _interpreter(options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Return the words before the interpreter of a worker, and the interpreter."""
+    """Return the words before a worker's interpreter, and the interpreter."""
     return setup_entry(options["setup"], "bash"), options["python"] or sys.executable
 
 
@@ -526,9 +525,7 @@ def _interpreter(options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
 
 
 class DetachedLauncher(ProcessLauncher):
-    """Launcher of worker processes that keep running after this process.
-    A worker's command line contains the cluster's directory and the worker's name.
-    """
+    """Launcher of workers that outlive this process. Their command lines identify them."""
 
     def __init__(self, site: ManagerSite, options: Mapping[str, Mapping[str, Any]]) -> None:
         super().__init__(site)
@@ -537,7 +534,7 @@ class DetachedLauncher(ProcessLauncher):
         self._written: set[Path] = set()
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Adopt the processes that an earlier process of this manager started."""
+        """Adopt processes started by an earlier process of this manager."""
         tags = {str(file): tag for tag, file in self._files.items()}
         # Several processes may have one worker's name. The oldest is the worker, or the client of
         # its container's runtime. The others were forked by a task, or run in the container.
@@ -610,7 +607,7 @@ class DetachedLauncher(ProcessLauncher):
 def process_pools(
     spec: DeploymentSpec, site: ManagerSite, server: ForkServerProcess | None = None
 ) -> list[Pool]:
-    """Return the empty pools of a manager, whose workers are processes of this machine."""
+    """Return the empty pools of a manager. Their workers are processes of this machine."""
     slots = spec.options["threads_per_worker"]
     containers = _containers(spec, site.sys_path)
     options = {
@@ -639,7 +636,7 @@ def process_pools(
 
 
 def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
-    """Map the components that have one to their container, after a trial start of each."""
+    """Map the components with a container to it, after a trial start of each."""
     found = {
         tag: made for tag, made in container_requests(spec, sys_path).items() if made is not None
     }

@@ -1,6 +1,6 @@
-"""Processes of this user that run programs of this package: finding, watching, stopping.
+"""Processes of this user that run this package's programs: finding, watching, stopping.
 Programs of a detached cluster are found by the private directory in their command line. A process
-id alone is not enough: it may have been reused.
+id alone is not enough, since it may be reused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLL_S = 0.02
 
 @dataclass(frozen=True)
 class RunningProgram:
-    """A process that runs a program of this package."""
+    """A process that runs one of this package's programs."""
 
     #: Process with its start time, which tells it apart if the process id is reused.
     process: psutil.Process
@@ -45,7 +45,7 @@ class RunningProgram:
 
 
 def programs(directory: Path) -> Iterator[RunningProgram]:
-    """Yield this user's programs whose first argument is in a directory, except this process."""
+    """Yield this user's programs with a first argument inside a directory, except this process."""
     for path in Path("/proc").glob("[0-9]*"):
         if int(path.name) == os.getpid():
             continue
@@ -72,7 +72,7 @@ def _parse(path: Path, directory: Path) -> tuple[str, tuple[str, ...]] | None:
 
 
 class Child(Protocol):
-    """A process that this process started, directly or through its fork server."""
+    """A process started by this process, directly or through its fork server."""
 
     pid: int
     #: Exit code after :meth:`reap`, negative for a signal. None before, or if unknown.
@@ -82,7 +82,7 @@ class Child(Protocol):
         """Return whether the process id is reserved for this process, even after its exit."""
 
     def reap(self) -> None:
-        """Fetch the exit code of the exited process, and close its lifeline: a pipe."""
+        """Fetch the exit code of the exited process, and close its lifeline (a pipe)."""
 
 
 class ExecutedChild:
@@ -104,7 +104,7 @@ class ExecutedChild:
 
 
 class ForkedChild:
-    """A child process of the fork server. ``lifeline`` is a file descriptor that it closes."""
+    """A child process of the fork server. It closes ``lifeline``, a file descriptor."""
 
     def __init__(self, server: ForkServerProcess, pid: int, lifeline: int | None) -> None:
         self._server = server
@@ -146,7 +146,7 @@ class WorkerProcess:
 
     @property
     def returncode(self) -> int | None:
-        """Exit code of a reaped child. None before, or if it is unknown."""
+        """Exit code of a reaped child. None before that, or if unknown."""
         return None if self._child is None else self._child.returncode
 
     def has_exited(self) -> bool:
@@ -179,13 +179,13 @@ class WorkerProcess:
                 self._process.terminate()
 
     def kill(self) -> None:
-        """Send SIGKILL to the process and its group, if the group is certainly the worker's."""
+        """Send SIGKILL to the process, and to its group if the group is certainly its own."""
         if self._group_is_its_own():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill and reap the process and its group. Raise ProviderError if it survives 5 s."""
+        """Kill and reap the process and its group. ProviderError if it survives 5 s."""
         # Kill its children before it is reaped, because afterwards the number of its group may be
         # reused.
         self.kill()
@@ -209,7 +209,7 @@ class WorkerProcess:
 
 
 def _exit_descriptor(process: psutil.Process, child: Child | None) -> int | None:
-    """Return a descriptor that becomes readable when a process exits, or None."""
+    """Return a descriptor that becomes readable when the given process exits, or None."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except (OSError, AttributeError):
@@ -244,7 +244,7 @@ def wait_for_exits(processes: list[WorkerProcess], timeout_s: float) -> None:
 
 
 def file_name(name: str) -> str:
-    """Return the name of a worker or tag with characters that are safe in a file name."""
+    """Return a worker's name or a tag with only characters that are safe in file names."""
     return re.sub(r"[^\w.-]", "_", name)
 
 
@@ -255,7 +255,7 @@ def make_scratch(cluster_id: str, name: str) -> Path:
 
 
 def find_scratch(cluster_id: str, name: str | None = None) -> tuple[Path, ...]:
-    """Return this user's scratch directories of one worker of a cluster, or of all (name None)."""
+    """Return this user's scratch directories of one worker, or of all workers, of a cluster."""
     # mkdtemp appends eight characters. Another worker's name may start with this one.
     rest = "*" if name is None else f"{file_name(name)}-????????"
     found = []

@@ -1,4 +1,4 @@
-"""The local provider: checks of a request, and the cluster and pools that are built from it."""
+"""The local provider: checks of a request, and construction of its cluster and pools."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LocalProvider:
         self._prepared: ForkServerProcess | None = None
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check the components against the mode of the target and against the machine."""
+        """Check the components against the target's mode and this machine."""
         report = ValidationReport()
         target = ("targets", spec.target_name)
         if not spec.options["processes"]:
@@ -76,7 +76,7 @@ class LocalProvider:
         Returns
         -------
         callable
-            Function that stops the server if :meth:`build_cluster` did not take it over.
+            Function that stops the server unless :meth:`build_cluster` has taken it over.
         """
         if spec.options["processes"] and self._prepared is None:
             self._prepared = _fork_server(spec)
@@ -155,7 +155,7 @@ class LocalProvider:
 
 
 def _fork_server(spec: DeploymentSpec) -> ForkServerProcess | None:
-    """Start a fork server, or return None if the system or no component supports it."""
+    """Start a fork server, or return None if the system or all components rule it out."""
     if not supported() or not any(_is_plain(spec, tag) for tag in spec.components):
         return None
     try:

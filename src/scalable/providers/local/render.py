@@ -1,4 +1,4 @@
-"""Options and environment of a worker process, and the reason of its exit. Nothing is started."""
+"""Options and environment of a worker process, and reasons of its exit. Starts nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def thread_options(component: ComponentSpec, slots: int) -> dict[str, Any]:
 def process_options(component: ComponentSpec, slots: int, directory: Path | None) -> dict[str, Any]:
     """Return the options of a worker process.
     Relative paths start at ``directory``, or at the working directory if that is None. Raises
-    ProviderError if a process cannot have a variable of the component.
+    ProviderError for an invalid variable of the component.
     """
     names.check_variables(component.env, ProviderError)
     preload = [] if component.preload_script is None else [resolve(component, directory)]

@@ -1,7 +1,8 @@
-"""Interface of a cloud: machines that cost money, and private files that only they can read.
+"""Interface of a cloud: billed machines, and private files that only they can read.
 
-No cloud object owns others, and no cloud stops a cluster. So all resources carry its marks, the
-scheduler's files are created first and deleted last, and a machine stops with its program.
+Cloud objects do not own each other, and a cloud does not stop clusters. So all resources carry a
+cluster's marks, the scheduler's files are created first and deleted last, and a machine stops with
+its program.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class MachineRequest:
     Attributes
     ----------
     name
-        Name that no other machine has had. A repeated request does not start a second machine.
+        Name that was never used before. A repeated request does not start a second machine.
     marks
         Mark names and values. The cloud reports them unchanged with the machine.
     program
@@ -49,11 +50,11 @@ class MachineRequest:
         command of the container: ``scheduler``; ``manager`` and its id; or ``workers`` and the
         names of units.
     files
-        Name of the files that the program reads, as passed to :meth:`Cloud.put_files`.
+        Name of the program's files, as passed to :meth:`Cloud.put_files`.
     cpus, memory_bytes, gpus
         Resources of one unit. The machine has at least these for each of its units.
     units
-        Names of the workers on the machine; empty for a scheduler or a manager.
+        Names of the workers on the machine. Empty for a scheduler or a manager.
     image
         Container image.
     environment
@@ -100,7 +101,7 @@ class Machine:
     state
         Its state.
     reason
-        Reason for the user: why it is pending, or how it ended.
+        Message for the user: why it is pending, or how it stopped.
     address, public_address
         Its private and public addresses. None while it has none.
     exit_code
@@ -112,7 +113,7 @@ class Machine:
     shape, zone, spot
         Machine type, zone, and whether it is a spot machine, as far as they are known.
     made_at
-        Time of its request, in Unix seconds; 0.0 if the cloud does not report it.
+        Time of its request in Unix seconds, or 0.0 if the cloud does not report it.
     """
 
     id: str
@@ -133,7 +134,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The answer to a request for a machine that the cloud cannot start now.
+    """Answer to a request for a machine that the cloud cannot start at the moment.
 
     Attributes
     ----------
@@ -166,8 +167,8 @@ class StoredFiles:
 class Cloud(Protocol):
     """One account and region of a cloud, as one user can access it.
 
-    All coroutines are idempotent: it is not an error if a resource exists already, or is already
-    gone. They return within a minute or raise :class:`scalable.errors.ProviderError`, whose
+    All coroutines are idempotent: a resource that exists already, or is already gone, is not an
+    error. They return within a minute or raise :class:`scalable.errors.ProviderError`. Its
     ``transient`` is true if another attempt may succeed. Throttled requests are retried, with
     jitter and for a bounded time. The error for wrong credentials has one line.
     """
@@ -180,10 +181,10 @@ class Cloud(Protocol):
         """Return the number of a component's units that share one machine, without a request."""
 
     async def owner(self) -> str:
-        """Return a name of the user that no other user of the account has."""
+        """Return a name that identifies the user within the account."""
 
     async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> None:
-        """Find or create what machines need: a network, its rules and roles.
+        """Find or create the resources for machines: a network, its rules and roles.
 
         Created resources carry the marks.
         """
@@ -198,8 +199,8 @@ class Cloud(Protocol):
         Raises
         ------
         ProviderError
-            When a request can never succeed, or the cloud does not answer. :meth:`machines` returns
-            the machines that were started before.
+            When a request can never succeed, or the cloud does not answer. :meth:`machines` then
+            returns the machines that were already started.
         """
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
@@ -227,22 +228,22 @@ class Cloud(Protocol):
         """
 
     async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
-        """Return all files with these marks, including their contents."""
+        """Return all files with these marks, with their contents."""
 
     async def delete_files(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete all files with these marks, immediately and for good.
+        """Delete all files with these marks, immediately and permanently.
 
         Returns a description of each.
         """
 
     async def clean(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete what :meth:`prepare` created for the marked cluster, and what no cluster uses.
+        """Delete resources that :meth:`prepare` created for the marked cluster, and unused ones.
 
         Returns a description of each resource.
         """
 
     async def leftovers(self, marks: Mapping[str, str]) -> Mapping[str, str]:
-        """Map cluster ids to descriptions of what clusters without files have left.
+        """Map cluster ids to descriptions of the remains of clusters without files.
 
         These are older resources that :meth:`prepare` created with these marks, and incomplete
         files.
@@ -251,7 +252,7 @@ class Cloud(Protocol):
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
         """Return the output of a machine's program after a mark, and the next mark.
 
-        The first mark is empty. The output of an ended machine stays available for a while.
+        The first mark is empty. The output of a stopped machine stays available for a while.
         """
 
     async def close(self) -> None:
@@ -259,15 +260,15 @@ class Cloud(Protocol):
 
 
 class MachineSide(Protocol):
-    """The cloud, as a program on one of its machines accesses it.
+    """The cloud from the perspective of a program on one of its machines.
 
     Methods may block for seconds.
     """
 
     def files(self) -> Mapping[str, str]:
-        """Return the contents of the files that the request named, by relative path.
+        """Return the contents of the request's files, by relative path.
 
-        Afterwards neither the environment nor the command line of this process contains them.
+        After that, neither the environment nor the command line of this process contains them.
         """
 
     def address(self) -> str:
@@ -279,6 +280,6 @@ class MachineSide(Protocol):
     def notice(self) -> float | None:
         """Return the seconds until the cloud preempts the machine, or None without a notice.
 
-        It is called each second, and again after SIGTERM, which is the notice in some clouds. After
-        a notice the units continue for this time, instead of stopping immediately.
+        It is called every second, and again after SIGTERM, which is the notice in some clouds.
+        After a notice, the units continue for this time instead of stopping immediately.
         """

@@ -1,4 +1,4 @@
-"""Clusters on a cloud's machines, which any process with access to the account can use."""
+"""Clusters on a cloud's machines, for any process with access to the account."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class CloudPlace:
         return ask(self._connect, lambda cloud: _logs(cloud, cluster_id, since), LOGS_TIMEOUT_S)
 
     def keep(self, cluster_id: str, seconds: float | None) -> None:
-        """Do nothing: the scheduler stops itself in time, and all machines stop with it."""
+        """Do nothing, since the scheduler stops itself in time, and all machines with it."""
 
     def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
         async def delete(cloud: Cloud) -> list[str]:
@@ -93,7 +93,7 @@ class CloudPlace:
 
 
 async def _machines_of_this_process(cloud: Cloud, frame: MachineFrame) -> list[str]:
-    """Return the ids of the managers' machines: the caller runs on one of them."""
+    """Return the ids of the managers' machines, since the caller runs on one of them."""
     return [machine.id for machine in await cloud.machines(frame.marks(MANAGING))]
 
 
@@ -112,7 +112,7 @@ async def _clusters(cloud: Cloud) -> dict[str, dict[str, str]]:
 
 
 def _is_detached(cluster_id: str, files: Mapping[str, str]) -> bool:
-    """Return True for the files of a cluster that does not need its creator."""
+    """Return whether files belong to a cluster that does not need its creator."""
     try:
         record = record_in(files)
     except ClusterError as error:
@@ -122,7 +122,7 @@ def _is_detached(cluster_id: str, files: Mapping[str, str]) -> bool:
 
 
 def is_session(cluster_id: str) -> bool:
-    """Return whether a cluster stops with its creator's session, by the form of its id."""
+    """Return whether a cluster stops with its creator's session, judged by its id's form."""
     try:
         return str(uuid.UUID(cluster_id)) != cluster_id
     except ValueError:
@@ -130,7 +130,7 @@ def is_session(cluster_id: str) -> bool:
 
 
 def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
-    """Describe, by cluster id, sessions without a scheduler and resources without files."""
+    """Describe sessions without a scheduler and resources without files, by cluster id."""
 
     async def find(cloud: Cloud) -> dict[str, str]:
         own = {OWNER: await cloud.owner()}
@@ -172,7 +172,7 @@ def is_fresh(files: Mapping[str, str]) -> bool:
 
 
 async def scheduler_of(cloud: Cloud, cluster_id: str) -> Machine | None:
-    """Return the machine of a cluster's scheduler, preferably the newest one that runs."""
+    """Return the machine of a cluster's scheduler, preferably the newest running one."""
     frame = MachineFrame(cluster_id, await cloud.owner(), {})
     found = await cloud.machines(frame.marks(SCHEDULER))
     runs = [machine for machine in found if machine.state is MachineState.RUNNING]
@@ -211,7 +211,7 @@ async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
 
 
 async def has_never_begun(cloud: Cloud, machine: Machine) -> bool:
-    """Return whether a scheduler's machine exists, but its program will not start any more."""
+    """Return whether a scheduler's machine exists, but its program will never start."""
     there = machine.state in (MachineState.PENDING, MachineState.RUNNING)
     if not there or not 0 < machine.made_at < time.time() - MACHINELESS_S:
         return False
@@ -254,7 +254,7 @@ def _log_name(machine: Machine) -> str:
 
 
 class SchedulerTunnel:
-    """Tunnel to the scheduler of one cluster, whose machine ``open`` looks up."""
+    """Tunnel to one cluster's scheduler. ``open`` looks up its machine."""
 
     def __init__(self, connect: Callable[[], Cloud], cluster_id: str) -> None:
         self._connect, self._cluster_id = connect, cluster_id
@@ -290,9 +290,9 @@ def ask(
     question: Callable[[Cloud], Awaitable[Result]],
     timeout_s: float,
 ) -> Result:
-    """Run ``question`` with a new connection, which is closed afterwards.
-    Can be called in an event loop. Blocks for at most ``timeout_s`` seconds. Raises ProviderError
-    if the cloud refuses or does not answer in time.
+    """Run ``question`` with a temporary connection.
+    May be called inside an event loop. Blocks for at most ``timeout_s`` seconds. Raises
+    ProviderError if the cloud refuses or does not answer in time.
     """
 
     async def asked() -> Result:

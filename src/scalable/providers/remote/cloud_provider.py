@@ -1,4 +1,4 @@
-"""Base class of cloud providers: everything except the cloud."""
+"""Base class of cloud providers, with everything except the cloud itself."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ logger = logging.getLogger("scalable.providers.remote")
 
 
 class CloudProvider(ABC):
-    """Provider whose scheduler and workers are machines of a cloud.
+    """Provider with scheduler and workers on machines of a cloud.
 
-    The manager of a session runs in the user's process, or with ``manager: there`` on a machine.
-    The manager of a detached cluster is a machine too, or with ``manager: here`` a process on the
-    user's machine.
+    A session's manager runs in the user's process, or with ``manager: there`` on a machine. A
+    detached cluster's manager runs on a machine too, or with ``manager: here`` on the user's own.
 
     Attributes
     ----------
     name, traits
         Name of the provider, and its traits.
     ours
-        Keys of a site that only the user's machine understands.
+        Keys of a site that are meaningful only on the user's machine.
     """
 
     name: ClassVar[str]
@@ -45,21 +44,21 @@ class CloudProvider(ABC):
     def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> Cloud:
         """Return a connection to a site, without a request.
 
-        Without ``spec`` the connection cannot start machines. An empty ``place`` is that of
+        Without ``spec``, the connection cannot start machines. An empty ``place`` means that of
         ``spec``.
         """
 
     @abstractmethod
     def machine_side(self) -> MachineSide:
-        """Return the cloud as this process, on one of its machines, accesses it."""
+        """Return the cloud's interface for this process, which runs on one of its machines."""
 
     @abstractmethod
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return the site that a target names, without a request."""
+        """Return a target's site, without a request."""
 
     @abstractmethod
     def places(self) -> list[dict[str, str]]:
-        """Return the sites that the user can reach from here without a manifest."""
+        """Return the sites that the user can reach without a manifest."""
 
     # Sessions -------------------------------------------------------------------------------------
 
@@ -90,7 +89,7 @@ class CloudProvider(ABC):
         cluster.scale_to_plan(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:
-        """Stop all machines of the cluster, and delete what was created for it."""
+        """Stop all machines of the cluster, and delete its other resources."""
         if cluster is not None:
             cluster.close()
 
@@ -112,7 +111,7 @@ class CloudProvider(ABC):
         return {key: text for key, text in place.items() if key not in self.ours}
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """Return the pools whose machines a manager starts."""
+        """Return the pools of machines that a manager starts."""
         from scalable.providers.remote.cloud_services import managed_pools
 
         def connect(place: Mapping[str, str], its: DeploymentSpec | None) -> Cloud:
@@ -121,7 +120,7 @@ class CloudProvider(ABC):
         return managed_pools(spec, site, connect)
 
     def discover(self) -> list[dict[str, Any]]:
-        """Return a row for each cluster without a record that has left resources in the cloud."""
+        """Return a row for each unrecorded cluster that has left resources in the cloud."""
         found: list[dict[str, Any]] = []
         for place in self.places():
             from scalable.providers.remote.cloud_place import remains
@@ -131,10 +130,10 @@ class CloudProvider(ABC):
         return found
 
     def delete(self, cluster_id: str) -> list[str]:
-        """Stop the machines of a cluster, and delete what was created for it.
+        """Stop the machines of a cluster, and delete its other resources.
 
-        The record of a detached cluster contains the site. Without a record, all sites are searched
-        that the user can reach from here.
+        The record of a detached cluster contains the site. Without a record, all sites that the
+        user can reach are searched.
         """
         from scalable.providers.remote.cloud_place import is_session
         from scalable.records import ClusterDirectory
@@ -154,7 +153,7 @@ class CloudProvider(ABC):
     def _places_of_managers(
         self, directory: ClusterDirectory, record: ClusterRecord
     ) -> list[dict[str, str]]:
-        """Return the sites in which managers start machines for a cluster of another backend."""
+        """Return the sites where managers start machines for a cluster of another backend."""
         found: list[dict[str, str]] = []
         for manager, its in record.managers.items():
             text = directory.spec_text(manager) if its["provider"] == self.name else None

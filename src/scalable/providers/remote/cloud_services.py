@@ -66,7 +66,7 @@ class CloudServices:
         self._spec, self._connect, self._inner_place = spec, connect, inner_place
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and the cloud keeps the output
-        """Request a program's machine. Raises NameTakenError if a cluster of that name exists."""
+        """Request a program's machine. NameTakenError if a cluster of that name exists."""
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
         if service == SCHEDULER:
@@ -115,7 +115,7 @@ class CloudServices:
     def _files(
         self, frame: MachineFrame, cluster: ClusterDirectory, manager: str | None = None
     ) -> dict[str, str]:
-        """Return a program's files, with site and owner as the cloud's machines name them."""
+        """Return a program's files, with site and owner as the cloud's machines see them."""
         record = cluster.record()
         place = self._inner_place(record.place) | {"owner": frame.owner}
         inner = dataclasses.replace(record, place=place)
@@ -125,7 +125,7 @@ class CloudServices:
 async def _refuse_ended(
     cloud: Cloud, frame: MachineFrame, cluster: ClusterDirectory, noun: str
 ) -> None:
-    """Raise ProviderError if another process has stopped the cluster, and delete the cluster."""
+    """Delete a cluster that another process has stopped, and raise ProviderError."""
     with suppress(FileNotFoundError):
         if cluster.record().stage != "deleting":
             return
@@ -136,7 +136,7 @@ async def _refuse_ended(
 async def _refuse_taken(
     cloud: Cloud, frame: MachineFrame, record: ClusterRecord, *, begun: bool = False
 ) -> None:
-    """Raise NameTakenError if the user has another running cluster of that name in the site."""
+    """Raise NameTakenError if the user has another running cluster of that name on the site."""
     mine = (record.created_at, record.id)
     for stored in await cloud.files({OWNER: frame.owner, ROLE: SCHEDULER}):
         other = record_in(stored.files)
@@ -202,7 +202,7 @@ class ManagedMachines(MachineLauncher):
         await self._cloud.close()
 
     async def _clear_away(self) -> None:
-        """Delete what this manager created for a cluster of another backend."""
+        """Delete this manager's resources for a cluster of another backend."""
         cloud, marks = self._cloud, self.frame.marks()
         try:
             await cloud.delete_files(self.frame.marks(WORKERS, self._manager))
@@ -226,7 +226,7 @@ async def keep_worker_files(
     security: Any,
     secrets: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
-    """Store a manager's worker configurations. The command line has the scheduler's address."""
+    """Store a manager's worker configurations. The scheduler's address is passed separately."""
     assert spec is not None
     configs = {
         c.name: worker_config(c, "", security, manager, secrets=secrets)
@@ -247,7 +247,7 @@ def managed_pools(spec: DeploymentSpec, site: ManagerSite, connect: Connect) -> 
 
 
 def _record_of(site: ManagerSite) -> ClusterRecord | None:
-    """Return the record of a manager's cluster, or None for a manager on another machine."""
+    """Return the record of a manager's cluster, or None if the record is on another machine."""
     try:
         return ClusterDirectory(site.directory.parent.parent).record()
     except (FileNotFoundError, NotADirectoryError):

@@ -48,7 +48,7 @@ _STATES = {
 
 @dataclass(eq=False)
 class _Placed:
-    """The machine of some units, from its request on."""
+    """Machine of some units, from its request on."""
 
     #: The latest request.
     request: MachineRequest
@@ -73,7 +73,7 @@ class _Placed:
 
 class MachineLauncher:
     """Launcher of units on machines, which polls all machines with one request.
-    A refused spot machine is requested at the usual price at once.
+    A refused spot machine is immediately requested at the on-demand price.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class MachineLauncher:
         return self._cloud.spot_share > 0 and spot < self._cloud.spot_share * (len(own) + 1)
 
     async def _request(self, placed: Sequence[_Placed]) -> None:
-        """Request machines, and repeat the requests that were refused in a task."""
+        """Request machines, and repeat refused requests in a task."""
         waiting = await self._ask_for(placed)
         for its in waiting:
             logger.debug("machine %s waits for capacity: %s", its.request.name, its.refused)
@@ -141,7 +141,7 @@ class MachineLauncher:
             task.add_done_callback(self._asking.discard)
 
     async def _ask_for(self, placed: Sequence[_Placed]) -> list[_Placed]:
-        """Request machines, spot ones again at the usual price. Return those without capacity."""
+        """Request machines, and refused spot ones at the usual price. Return the refused rest."""
         refused = await self._ask_once(placed)
         dearer = [its for its in refused if its.request.spot]
         for its in dearer:
@@ -152,7 +152,7 @@ class MachineLauncher:
         return [its for its in refused if its.refused is not None]
 
     async def _ask_once(self, placed: Sequence[_Placed]) -> list[_Placed]:
-        """Request machines, and return those that were refused for lack of capacity."""
+        """Request machines, and return those refused for lack of capacity."""
         for its in placed:
             its.unanswered = True
         answers = await self._cloud.run([its.request for its in placed])
@@ -169,7 +169,7 @@ class MachineLauncher:
         return refused
 
     async def _ask_again(self, waiting: Sequence[_Placed]) -> None:
-        """Repeat requests until each was accepted or its units were stopped."""
+        """Repeat requests until each is accepted or its units are stopped."""
         pause = FIRST_PAUSE_S
         left = list(waiting)
         while left:
@@ -191,7 +191,7 @@ class MachineLauncher:
                         its.refused = str(error)
 
     def _renew(self, its: _Placed, *, spot: bool) -> None:
-        """Replace the request by one whose name no machine has had."""
+        """Replace the request by one with a name that was never used."""
         its.attempt += 1
         units = tuple(unit for unit in its.request.units if unit in its.left)
         name = f"{units[0]}.{its.attempt}"
@@ -285,11 +285,11 @@ class MachineLauncher:
     # Stopping -------------------------------------------------------------------------------------
 
     def all_ends(self) -> None:
-        """Make :meth:`stop` do nothing in the cloud: all machines will be stopped together."""
+        """Make :meth:`stop` do nothing in the cloud, since all machines will stop together."""
         self._all_ends = True
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Stop units. A machine stops with its last unit, and the method waits until it is gone."""
+        """Stop units. A machine stops with its last unit, and its end is awaited."""
         placed = {id(its): its for name in names if (its := self._of_unit.get(str(name)))}
         whole: list[tuple[_Placed, set[str]]] = []
         parts: list[tuple[_Placed, set[str]]] = []

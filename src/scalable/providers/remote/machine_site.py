@@ -45,7 +45,7 @@ LOG_LINES = 10
 async def worker_files(
     cloud: Cloud, frame: MachineFrame, manager: str, configs: Mapping[str, WorkerConfig]
 ) -> None:
-    """Store the configurations of a manager's workers, by tag, in the cloud."""
+    """Store the configurations of a manager's workers in the cloud, by tag."""
     await asyncio.gather(
         *(
             cloud.put_files(
@@ -59,7 +59,7 @@ async def worker_files(
 
 
 async def start_scheduler(cloud: Cloud, frame: MachineFrame, files: Mapping[str, str]) -> Machine:
-    """Prepare the site, store the scheduler's files there, and request its machine."""
+    """Prepare the site, store the scheduler's files, and request its machine."""
     # The files come first: every later resource can be found and deleted through them.
     await cloud.put_files(frame.files(SCHEDULER), frame.marks(SCHEDULER), files)
     await cloud.prepare(frame.cluster_id, frame.marks())
@@ -78,7 +78,7 @@ async def start_manager(
     files: Mapping[str, str],
     hint: str | None = None,
 ) -> Machine:
-    """Store a manager's files in the cloud, stop its earlier machines, and request a new one."""
+    """Store a manager's files, stop its earlier machines, and request a new one."""
     marks = frame.marks(MANAGING, manager)
     earlier = await cloud.machines(marks)
     await cloud.stop([m for m in earlier if m.state is not MachineState.ENDED])
@@ -97,8 +97,8 @@ async def remove_all(
     cloud: Cloud, frame: MachineFrame, *, wait: bool = True, last: Sequence[str] = ()
 ) -> list[str]:
     """Stop all machines of a cluster, then delete the rest.
-    Machines with an id in ``last`` are stopped after everything else. Raises ProviderError if
-    machines are left after 300 s.
+    Machines with an id in ``last`` are stopped at the end. Raises ProviderError if machines are
+    left after 300 s.
     """
     found = [m for m in await cloud.machines(frame.marks()) if m.state is not MachineState.ENDED]
     await cloud.stop([machine for machine in found if machine.id not in last])
@@ -234,7 +234,7 @@ class MachineSite:
             self._watching = asyncio.ensure_future(self._watch_scheduler())
 
     async def _watch_scheduler(self) -> None:
-        """Call ``on_end`` when the scheduler's machine has ended."""
+        """Call ``on_end`` when the scheduler's machine has stopped."""
         while True:
             await asyncio.sleep(WATCH_S)
             try:
@@ -255,7 +255,7 @@ class MachineSite:
         await worker_files(self._cloud, self.frame, self.manager, configs)
 
     async def limit_life(self, seconds: float | None) -> None:
-        """Do nothing: the scheduler stops itself, and all machines with it."""
+        """Do nothing, since the scheduler stops itself, and all machines with it."""
 
     def all_ends(self) -> None:
         self.launcher.all_ends()
@@ -307,5 +307,5 @@ async def listens(host: str, port: int, timeout_s: float) -> bool:
 
 
 def tunnel_to(host: str, port: int, *, kept_s: float = KEPT_S) -> BackgroundTunnel:
-    """Return a tunnel to a relay, which closes connections after ``kept_s`` seconds without it."""
+    """Return a tunnel to a relay. After ``kept_s`` seconds without it, connections are closed."""
     return BackgroundTunnel(lambda: Tunnel(TcpDial(host, port), kept_s=kept_s))

@@ -1,4 +1,4 @@
-"""Requests for the machines of one cluster, without I/O."""
+"""Requests for the machines of one cluster. No I/O."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONFIG = "worker.json"
 
 @dataclass(frozen=True)
 class MachineFrame:
-    """Facts that the machines of one cluster share."""
+    """Facts shared by the machines of one cluster."""
 
     cluster_id: str
     #: Name of the user, as :meth:`.Cloud.owner` returns it.
@@ -52,11 +52,11 @@ class MachineFrame:
         return {key: text for key, text in own.items() if text}
 
     def files(self, role: str, manager: str = "", tag: str = "") -> str:
-        """Return the name under which the files for a role are stored."""
+        """Return the name of the stored files for a role."""
         return "-".join(part for part in (self.cluster_id, role, manager, tag) if part)
 
     def image(self, component: ComponentSpec | None) -> str:
-        """Return the image of a component or other program. Raises ProviderError without one."""
+        """Return the image of a component or other program. ProviderError without one."""
         image = (component.image if component is not None else None) or self.options.get("image")
         if not image:
             noun = "the scheduler" if component is None else f"component {component.name!r}"
@@ -87,7 +87,7 @@ class MachineFrame:
         )
 
     def manager_request(self, manager: str, nonce: str) -> MachineRequest:
-        """Return the request for a manager's machine, whose name contains ``nonce``."""
+        """Return the request for a manager's machine, with ``nonce`` in its name."""
         name = f"{self.cluster_id}-{manager}-{nonce}"
         return MachineRequest(
             name=name,

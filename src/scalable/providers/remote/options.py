@@ -10,7 +10,7 @@ from scalable.manifest.fields import Duration, Environment, Image, PositiveInt, 
 
 
 class RemoteOptions(ProviderOptions):
-    """Base class of the options of targets whose scheduler runs in the backend."""
+    """Base class of the options of targets with a scheduler in the backend."""
 
     image: Image | None = Field(
         default=None, description="Image of the scheduler, and of components that name none."

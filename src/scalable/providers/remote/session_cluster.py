@@ -38,7 +38,7 @@ logger = logging.getLogger("scalable.providers.remote")
 
 
 class SessionSite(Protocol):
-    """The resources of one cluster in a remote backend, managed by its creator's process."""
+    """Resources of one cluster in a remote backend, managed by its creator's process."""
 
     @property
     def name(self) -> str:
@@ -50,25 +50,25 @@ class SessionSite(Protocol):
 
     @property
     def starts_again(self) -> bool:
-        """True if the backend may restart the program of a worker."""
+        """True if the backend may restart a worker's program."""
 
     @property
     def launcher(self) -> Launcher:
         """Launcher of the workers."""
 
     async def begin(self, on_end: Callable[[str], object]) -> None:
-        """Watch the backend, and call ``on_end`` with the reason when the scheduler has ended.
+        """Watch the backend, and call ``on_end`` with the reason when the scheduler has stopped.
 
         The function is called in this event loop, and only after :meth:`scheduler` has returned.
         """
 
     async def make(self, files: Mapping[str, str], start_s: float) -> None:
-        """Create the scheduler and all that it needs.
+        """Create the scheduler and the resources that it needs.
 
         Parameters
         ----------
         files
-            Contents of the files of the scheduler's program, by relative path.
+            Files of the scheduler's program: contents by relative path.
         start_s
             Seconds within which the scheduler has to run. Until :meth:`limit_life` is called, the
             backend deletes everything after this time, as far as it can.
@@ -80,7 +80,7 @@ class SessionSite(Protocol):
         Raises
         ------
         ProviderError
-            When it has ended, or does not run within ``start_s`` seconds; with the reason.
+            When it has stopped, or does not run within ``start_s`` seconds, with the reason.
         """
 
     def tunnel(self) -> BackgroundTunnel:
@@ -108,7 +108,7 @@ class SessionSite(Protocol):
         """
 
     def all_ends(self) -> None:
-        """Announce that :meth:`remove` follows, so that workers need not be stopped singly."""
+        """Announce that :meth:`remove` follows, so workers need not be stopped one by one."""
 
     async def remove(self) -> None:
         """Delete all resources of the cluster, and return when they are gone."""
@@ -120,7 +120,7 @@ class SessionSite(Protocol):
 class SessionCluster(AttachedCluster):
     """A scheduler and pools of workers in a remote backend.
 
-    The manager of the pools runs in this process, or with ``manager: there`` next to the scheduler.
+    The pools' manager runs in this process, or with ``manager: there`` next to the scheduler.
     :meth:`close` deletes everything. If this process dies, the scheduler stops itself after
     ``abandoned_after``, and its manager and workers stop with it.
 
@@ -140,11 +140,11 @@ class SessionCluster(AttachedCluster):
     follows_load
         Whether the scheduler itself scales adaptive pools.
     site
-        The resources of the cluster in the backend.
+        Resources of the cluster in the backend.
     tunnel
-        The tunnel to the scheduler. None before the start.
+        Tunnel to the scheduler. None before the start.
     before_end
-        Called when the workers have ended, while the scheduler still answers.
+        Called when the workers have stopped, while the scheduler still answers.
     """
 
     follows_load = True
@@ -298,7 +298,7 @@ class SessionCluster(AttachedCluster):
             self.status = Status.closed
 
     async def _end_all(self) -> None:
-        """Close all parts, each even if another fails."""
+        """Close all parts, even if some of them fail."""
         self.site.all_ends()
         async with AsyncExitStack() as ending:
             ending.push_async_callback(self.site.close)
@@ -322,7 +322,7 @@ STATE_POLL_S = 2.0
 
 
 class ManagerProgram(Protocol):
-    """The program of a manager in a remote backend."""
+    """Program of a manager in a remote backend."""
 
     async def start_manager(self) -> None:
         """Start the program, and raise ProviderError if the backend refuses."""
@@ -334,7 +334,7 @@ class ManagerProgram(Protocol):
 class PlacedManager:
     """Starts a manager in the backend, and reports to the scheduler that the creator is alive.
 
-    The manager has to attach within ``start_s`` seconds. The cluster stops itself after
+    The manager must attach within ``start_s`` seconds. The cluster stops itself after
     ``abandoned_after_s`` seconds without a report.
     """
 
@@ -351,7 +351,7 @@ class PlacedManager:
     ) -> None:
         """Start the manager, and return when it is attached to the scheduler at ``address``.
 
-        ``check`` raises an error if the scheduler has ended. Raises ClusterError if the scheduler
+        ``check`` raises an error if the scheduler has stopped. Raises ClusterError if the scheduler
         does not answer in time, and ProviderError if the manager does not start or attach.
         """
         self._comm = scheduler_comm(address, security)
@@ -430,10 +430,10 @@ def scheduler_comm(address: str, security: Any) -> Any:
 async def answer_of(
     ask: Callable[[], Awaitable[Any]], check: Callable[[], Awaitable[object]]
 ) -> Any:
-    """Return the result of ``ask``, which is repeated while the scheduler's program starts.
+    """Return the result of ``ask``, repeating it while the scheduler's program starts.
 
-    ``check`` raises an error if the scheduler has ended. Raises ClusterError if the scheduler does
-    not answer within 60 s.
+    ``check`` raises an error if the scheduler has stopped. Raises ClusterError if the scheduler
+    does not answer within 60 s.
     """
     deadline = time.monotonic() + ATTACH_TIMEOUT_S
     while True:
@@ -466,9 +466,9 @@ class SessionManager:
         security: Any,
         check: Callable[[], Awaitable[object]],
     ) -> None:
-        """Attach to the scheduler at ``address``, and start to reconcile the pools.
+        """Attach to the scheduler at ``address``, and start reconciling the pools.
 
-        ``check`` raises an error if the scheduler has ended. Raises ClusterError if the scheduler
+        ``check`` raises an error if the scheduler has stopped. Raises ClusterError if the scheduler
         does not answer in time or refuses the manager.
         """
         own = self._attachment

@@ -1,4 +1,4 @@
-"""Files of a session's cluster, for the program of its scheduler."""
+"""Files of a session's cluster, for its scheduler's program."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def session_files(
 def manager_files(
     files: Mapping[str, str], manager: str, place: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return a separate manager's files by path, with the site as programs there name it."""
+    """Return a separate manager's files by path, with the site as seen by programs there."""
     record = dataclasses.replace(record_in(files), place=dict(place))
     own = {MANIFEST: "", SPEC: files[SPEC]}
     return {

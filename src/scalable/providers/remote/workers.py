@@ -1,4 +1,4 @@
-"""Pools of a remote backend, and the configuration that the workers of a pool share."""
+"""Pools of a remote backend, and the configuration shared by a pool's workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pool_of(component: ComponentSpec, launcher: Launcher, spec: DeploymentSpec) 
 
 
 def shape_of(component: ComponentSpec) -> dict[str, Any]:
-    """Return the resources of a component's workers, as managers report them."""
+    """Return the resources of a component's workers as managers report them."""
     return {"cpus": component.cpus, "memory": component.memory, "gpus": component.gpus}
 
 
@@ -41,8 +41,8 @@ def worker_config(
     once: bool = False,
     secrets: Mapping[str, Mapping[str, str]] | None = None,
 ) -> WorkerConfig:
-    """Return the configuration of a component's workers, which refuse restarts with ``once``.
-    ``secrets`` has secret values by tag and variable. None: this process reads them.
+    """Return the configuration of a component's workers. With ``once``, they refuse restarts.
+    ``secrets`` has secret values by tag and variable. If it is None, this process reads them.
     """
     return WorkerConfig(
         scheduler=scheduler,

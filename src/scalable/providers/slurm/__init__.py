@@ -1,4 +1,4 @@
-"""Slurm clusters: pools whose workers are jobs."""
+"""Slurm clusters: pools with jobs as workers."""
 
 from typing import TYPE_CHECKING, Any
 

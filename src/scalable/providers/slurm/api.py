@@ -72,7 +72,7 @@ class Slurm:
     async def submit(
         self, script: str, *, array: str | None, comment: str, test_only: bool = False
     ) -> int:
-        """Return the job's id, or 0 with ``test_only``, with which Slurm only checks the script."""
+        """Submit a script, and return the job's id. ``test_only`` only checks it, and returns 0."""
         arguments = ["sbatch", "--parsable", f"--comment={comment}"]
         if array is not None:
             arguments.append(f"--array={array}")
@@ -101,7 +101,7 @@ class Slurm:
         return int(job)
 
     async def queue(self) -> list[Element]:
-        """Return the user's jobs that Slurm still lists. Each array element is one item."""
+        """Return the user's jobs that Slurm still lists, one item per array element."""
         asked = ["squeue", "--noheader", "--array", "--states=all", f"--format={SQUEUE_FORMAT}"]
         while True:
             by_user = [f"--user={self._uid}"] if self._filters else []
@@ -114,7 +114,7 @@ class Slurm:
         return [e for e in parse_queue(done.stdout) if e.uid in (None, self._uid)]
 
     async def cancel(self, elements: Sequence[str]) -> None:
-        """Cancel jobs and array elements (``12_3``). Ended ones are ignored."""
+        """Cancel jobs and array elements (``12_3``). Finished ones are ignored."""
         for start in range(0, len(elements), CANCEL_BATCH):
             await self._run(["scancel", "--quiet", *elements[start : start + CANCEL_BATCH]])
 
@@ -217,7 +217,7 @@ def address_of(interface: str) -> str:
 
 
 def free_port(host: str, first: int) -> int:
-    """Return the first free port from ``first`` on. Raise ProviderError if none of 200 is free."""
+    """Return the first free port from ``first`` on. ProviderError if none of 200 is free."""
     for port in range(first, min(first + PORTS_TRIED, 65536)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -109,9 +109,7 @@ def _bad(path: tuple[str, ...], message: str, hint: str) -> Diagnostic:
 def check(
     spec: DeploymentSpec, scripts: Mapping[str, str], requests: Mapping[str, JobRequest]
 ) -> ValidationReport:
-    """Compare a request with a live Slurm and this machine.
-    Raise ProviderError if Slurm does not answer.
-    """
+    """Compare a request with a live Slurm and this machine. May raise ProviderError."""
     report = wait_for(_check(spec, scripts))
     if report.ok:
         found = {tag: container_of(request) for tag, request in requests.items()}
@@ -130,7 +128,7 @@ def _trial(container: ContainerRequest) -> ContainerRequest:
 
 
 def _untried(tag: str, container: ContainerRequest) -> Diagnostic:
-    """Return what is known about an image whose runtime is not on this machine."""
+    """Return the finding about an image whose runtime is not on this machine."""
     try:
         check_image_file(container)
     except ProviderError as error:

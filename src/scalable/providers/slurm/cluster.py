@@ -1,4 +1,4 @@
-"""The embedded cluster whose workers are Slurm jobs, for sessions and for use from Python."""
+"""Embedded cluster with Slurm jobs as workers, for sessions and for use from Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("scalable.providers.slurm")
 
 
 class SlurmCluster(PoolCluster):
-    """A scheduler in this process, and pools of workers that are Slurm jobs.
+    """A scheduler in this process, and pools with Slurm jobs as workers.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ class SlurmCluster(PoolCluster):
         Partition, account, time limit of a job (``"04:00:00"``), and network interface of
         scheduler and workers. None for the site's defaults.
     name
-        Name of the cluster, for people.
+        Display name of the cluster.
     log_dir
-        Directory for the jobs' logs, on a file system that the nodes share; by default logs are
+        Directory for the jobs' logs, on a file system shared by the nodes. By default, logs are
         removed with the cluster.
     workflow_dir
-        Directory that relative paths of components start from; by default the current one.
+        Directory where relative paths of components start, by default the current one.
     asynchronous
         Whether the cluster is used with ``await`` inside a running event loop.
     **options
@@ -113,7 +113,7 @@ class SlurmCluster(PoolCluster):
         tag
             Name of the pool, to which tasks are routed.
         cpus, memory, gpus
-            Resources of one job; ``memory`` as in ``"20G"``.
+            Resources of one job. ``memory`` is written as in ``"20G"``.
         dirs
             Paths in the container, by path on the host.
         image
@@ -144,7 +144,7 @@ class SlurmCluster(PoolCluster):
         self.add_component(component)
 
     def job_script(self, tag: str) -> str:
-        """Return the batch script of a pool's jobs, as it is given to ``sbatch``.
+        """Return the batch script of a pool's jobs, as passed to ``sbatch``.
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class SlurmCluster(PoolCluster):
         component
             Resource profile of the workers.
         task_s
-            Expected duration of the component's longest task in seconds; 0 to measure it.
+            Expected duration of the component's longest task in seconds, or 0 to measure it.
         """
         self.add_pools([self._jobs.pool(component, task_s=task_s)])
 
@@ -209,7 +209,7 @@ class SlurmCluster(PoolCluster):
         ClusterError
             When there is no such tag.
         ProviderError
-            When Slurm refuses the jobs; nothing changes then.
+            When Slurm refuses the jobs. Nothing is changed.
         """
         before = self._count(n, tag)
         self.scale(tag, before + n)
@@ -225,12 +225,12 @@ class SlurmCluster(PoolCluster):
         Parameters
         ----------
         *tags
-            Tags of the pools whose refused jobs raise an error.
+            Tags of the pools to check: an error is raised if their jobs are refused.
 
         Raises
         ------
         ProviderError
-            When Slurm refuses their jobs permanently; the message is Slurm's.
+            When Slurm refuses their jobs permanently, with Slurm's message.
         """
         self.align()
         # An earlier pass of the reconciler may have received the refusal.

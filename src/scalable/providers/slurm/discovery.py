@@ -73,7 +73,7 @@ def _words(counted: tuple[str, int]) -> str:
 
 
 def states(cluster_id: str) -> dict[str, str]:
-    """Map the programs of a cluster that run as jobs to ``pending`` or ``running``."""
+    """Map a cluster's programs that run as jobs to ``pending`` or ``running``."""
     words = {JobState.WAITING: "pending", JobState.THERE: "running"}
     found = wait_for(_alive(Slurm(), cluster_id))
     kinds = ((said_by(e).get("service") or kind_of(e.name), e) for e in found)
@@ -81,8 +81,8 @@ def states(cluster_id: str) -> dict[str, str]:
 
 
 def delete(cluster_id: str) -> list[str]:
-    """Cancel a cluster's jobs, except the calling one, and wait. Return their descriptions.
-    Raise ProviderError if Slurm does not answer, or if jobs have not ended within 90 s.
+    """Cancel a cluster's jobs except the calling one, wait, and return their descriptions.
+    Raise ProviderError if Slurm does not answer, or if jobs have not stopped within 90 s.
     """
     return wait_for(_delete(Slurm(), cluster_id))
 
@@ -121,7 +121,7 @@ async def _alive(slurm: Slurm, cluster_id: str) -> Sequence[Element]:
 
 
 def _is_ours(element: Element) -> bool:
-    """Return whether this process runs in the job: a scheduler may delete its own cluster."""
+    """Return whether this process runs in the job, since a scheduler may delete its own cluster."""
     return kind_of(element.name) is not None and os.environ.get("SLURM_JOB_ID") == f"{element.job}"
 
 
@@ -147,7 +147,7 @@ class SlurmServices:
         self._options = options
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:
-        """Submit the job of a program. Raise ProviderError if Slurm refuses the job."""
+        """Submit a program's job. ProviderError if Slurm refuses it."""
         recorded = (directory / RECORD).exists()
         title = ClusterDirectory(directory).record().name if recorded else ""
         name = service_name(directory.name, service, title)

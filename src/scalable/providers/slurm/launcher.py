@@ -1,4 +1,4 @@
-"""The launcher of Slurm jobs. A unit is one job, with one worker, as an element of a job array.
+"""Launcher of Slurm jobs. A unit is one job with one worker, an element of a job array.
 One ``squeue`` command reads the states of all units.
 """
 
@@ -60,7 +60,7 @@ NEVER_RAN = "NEVER_RAN"
 
 @dataclass(frozen=True)
 class JobPool:
-    """The jobs of one pool."""
+    """Jobs of one pool."""
 
     #: Name of the jobs.
     name: str
@@ -87,7 +87,7 @@ class _Unit:
 
 
 class SlurmLauncher:
-    """Launcher whose units, one worker each, are elements of job arrays."""
+    """Launcher of units, one worker each, as elements of job arrays."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class SlurmLauncher:
             self._take(name, _Unit(pool, job, index, submitted_at=now))
 
     async def _find_unanswered(self, pool: JobPool, numbers: dict[int, UnitName]) -> None:
-        """Adopt the jobs of an earlier request whose answer was lost."""
+        """Adopt the jobs of an earlier request with a lost answer."""
         for element in await self._slurm.queue():
             ours = said_by(element).get("prefix", pool.prefix) == pool.prefix
             number = number_of(element)
@@ -184,7 +184,7 @@ class SlurmLauncher:
                 self._take(name, _Unit(pool, element.job, element.index, time.monotonic()))
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Adopt the jobs that an earlier process of this manager left in the queue."""
+        """Adopt jobs that an earlier process of this manager left in the queue."""
         tags = {pool.name: tag for tag, pool in self._pools.items()}
         adopted: dict[UnitName, str] = {}
         nameless = 0
@@ -219,7 +219,7 @@ class SlurmLauncher:
     # Looking ------------------------------------------------------------------------------------
 
     def observe(self) -> dict[UnitName, Observation]:
-        """Return the unit states of the last poll, and start the next poll when it is due."""
+        """Return the unit states of the last poll, and start the next poll if it is due."""
         now = time.monotonic()
         idle = self._polling is None or self._polling.done()
         if self._units and idle and now >= self._poll_at:
@@ -304,7 +304,7 @@ class SlurmLauncher:
     # Ending -------------------------------------------------------------------------------------
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Cancel units, and wait up to 90 s until they have ended."""
+        """Cancel units, and wait up to 90 s until they have stopped."""
         if late := [r for r, asked in self._requests.items() if not asked.isdisjoint(names)]:
             await asyncio.wait(late)  # Slurm's commands have a timeout
         units = {name: self._units[name] for name in names if name in self._units}
@@ -335,7 +335,7 @@ class SlurmLauncher:
             self._units.pop(name, None)
 
     async def cancel_unanswered(self) -> None:
-        """Cancel jobs whose submission Slurm may have accepted although its answer was lost."""
+        """Cancel jobs that Slurm may have accepted although its answer was lost."""
         if self._unanswered:
             ours = {pool.name for pool in self._pools.values()}
             left = [e for e in await self._slurm.queue() if e.name in ours]
@@ -344,7 +344,6 @@ class SlurmLauncher:
             self._unanswered.clear()
 
     async def logs(self, name: UnitName) -> str:
-        """Return the last 8 KiB of a job's output."""
         unit = self._units.get(name)
         if unit is None:
             return ""
@@ -380,7 +379,7 @@ def _left_the_queue(unit: _Unit) -> Element:
 
 
 class Jobs:
-    """The pools of one manager whose workers are Slurm jobs, with one launcher for all of them."""
+    """Pools of one manager with Slurm jobs as workers, and one launcher for all of them."""
 
     def __init__(
         self, slurm: Slurm, site: ManagerSite, options: Mapping[str, Any], workflow_dir: Path
@@ -392,7 +391,7 @@ class Jobs:
         self.launcher = SlurmLauncher(slurm, self._pools, site.directory, options.get("at_most"))
 
     def pools(self, spec: DeploymentSpec) -> list[Pool]:
-        """Return the empty pools of a request. Raise ProviderError if a container cannot start."""
+        """Return the empty pools of a request. ProviderError if a container cannot start."""
         made = []
         for tag, component in spec.components.items():
             lengths = [t.duration_s or 0.0 for t in spec.tasks.values() if t.component == tag]

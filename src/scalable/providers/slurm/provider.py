@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SlurmProvider:
-    """Provider whose workers are Slurm jobs.
+    """Provider with Slurm jobs as workers.
 
     The scheduler runs in the user's process unless the cluster is detached.
     """
@@ -129,7 +129,7 @@ class SlurmProvider:
         return discover()
 
     def delete(self, cluster_id: str) -> list[str]:
-        """Cancel every job of a cluster and wait until they have ended. Idempotent."""
+        """Cancel every job of a cluster and wait until they have stopped. Idempotent."""
         from scalable.providers.slurm.discovery import delete
 
         return delete(cluster_id)
@@ -152,7 +152,7 @@ class SlurmProvider:
         Raises
         ------
         ProviderError
-            When Slurm refuses the jobs permanently; the message is Slurm's.
+            When Slurm refuses the jobs permanently, with Slurm's message.
         """
         cluster.scale(dict(plan.workers_by_tag))
         cluster.submit(*plan.workers_by_tag)
@@ -163,5 +163,5 @@ class SlurmProvider:
 
 
 def _directory(spec: DeploymentSpec) -> Path:
-    """Return the directory at which the manifest's relative paths start."""
+    """Return the directory where the manifest's relative paths start."""
     return Path.cwd() if spec.workflow_dir is None else Path(spec.workflow_dir)

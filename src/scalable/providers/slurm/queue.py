@@ -1,6 +1,6 @@
 """Slurm's queue: output, states and reasons, names and comments of jobs. No I/O.
-A job is named ``<name>.scalable-<cluster>.<rest>``: by name Slurm can filter and cancel jobs. The
-comment, JSON, contains the workers' names and the directory of the manager that submitted the job.
+A job is named ``<name>.scalable-<cluster>.<rest>``, so Slurm can filter and cancel jobs by name.
+The comment, JSON, contains the workers' names and the directory of the submitting manager.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _JOB_LIMITS = ("submitjob", "maximum number of jobs", "queue is full", "reached 
 
 
 class JobState(Enum):
-    """The stages of a job: queued, on a node, or ended."""
+    """Stages of a job: queued, on a node, or finished."""
 
     WAITING = "waiting"
     THERE = "there"
@@ -139,7 +139,7 @@ class Element:
 
 
 def parse_queue(text: str) -> list[Element]:
-    """Return the jobs in ``squeue`` output of :data:`SQUEUE_FORMAT`. Ignore other lines."""
+    """Return the jobs in ``squeue`` output with :data:`SQUEUE_FORMAT`. Other lines are ignored."""
     elements = []
     for line in text.splitlines():
         parts = line.strip().split("|", _FIELDS - 1)
@@ -176,7 +176,7 @@ def _sentence(kind: JobState, state: str, reason: str) -> str:
 
 
 def explain_reason(reason: str) -> str:
-    """Return Slurm's reason why a job is queued, with an explanation if there is one."""
+    """Return Slurm's reason why a job is queued, with an explanation if known."""
     code = reason.strip("()").split(",")[0].split(":")[0].strip()
     sentence = _REASONS.get(code)
     if code in ("", "None"):
@@ -185,7 +185,7 @@ def explain_reason(reason: str) -> str:
 
 
 def explain_end(state: str, reason: str = "") -> str:
-    """Return a sentence that explains how a job ended, from Slurm's state and reason."""
+    """Return a sentence about how a job finished, from Slurm's state and reason."""
     shown = _STATES.get(state.split(maxsplit=1)[0] if state else "", "it is gone")
     # The field may still contain the reason why the job was queued, which explains nothing.
     silent = reason in ("", "None", "(null)", "NonZeroExitCode") or reason in _REASONS
@@ -194,7 +194,7 @@ def explain_end(state: str, reason: str = "") -> str:
 
 
 def parse_left(text: str) -> float | None:
-    """Return the seconds of ``squeue``'s time left. None for UNLIMITED, NOT_SET and INVALID."""
+    """Return the seconds in ``squeue``'s time left. None for UNLIMITED, NOT_SET and INVALID."""
     try:
         return parse_walltime(text) if ":" in text else None
     except ValueError:
@@ -208,13 +208,13 @@ def is_transient(words: str) -> bool:
 
 
 def is_job_limit(words: str) -> bool:
-    """Return whether a message from Slurm reports that the limit of jobs is reached."""
+    """Return whether a Slurm message reports that the job limit is reached."""
     lowered = words.lower()
     return any(sign in lowered for sign in _JOB_LIMITS)
 
 
 def user_is_unknown(words: str) -> bool:
-    """Return whether a message from squeue reports that the uid does not exist."""
+    """Return whether a squeue message reports that the uid does not exist."""
     return "invalid user" in words.lower()
 
 
@@ -247,14 +247,12 @@ _MANAGER = "@manager-"
 
 
 def pool_name(cluster_id: str, manager: str, tag: str, cluster: str) -> str:
-    """Return the name of a pool's jobs, which starts with the name of the cluster.
-    ``@`` is in none of the parts, so names are unique.
-    """
+    """Return the unique name of a pool's jobs. It starts with the cluster's name."""
     return _job_name(cluster, cluster_id, f"{file_name(manager)}@{file_name(tag)}")
 
 
 def service_name(cluster_id: str, service: str, cluster: str) -> str:
-    """Return the name of the job that runs a cluster's scheduler or one of its managers."""
+    """Return the name of the job for a cluster's scheduler or one of its managers."""
     rest = f"@{SCHEDULER}" if service == SCHEDULER else f"{_MANAGER}{file_name(service)}"
     return _job_name(cluster, cluster_id, rest)
 
@@ -271,7 +269,7 @@ def cluster_of(name: str) -> str | None:
 
 
 def kind_of(name: str) -> str | None:
-    """Return the program of a job: ``scheduler``, a manager's id, or None for workers."""
+    """Return a job's program: ``scheduler``, a manager's id, or None for workers."""
     match = _NAME.fullmatch(name)
     if match is None or not match[2].startswith("@"):
         return None
@@ -279,7 +277,7 @@ def kind_of(name: str) -> str | None:
 
 
 def comment(name: str, directory: Path, **more: Any) -> str:
-    """Return the comment of a job as JSON. Raise ProviderError if it is too long for Slurm."""
+    """Return a job's comment as JSON. ProviderError if it is too long for Slurm."""
     said = {"scalable": name, "directory": str(directory), **more}
     text = json.dumps(said, separators=(",", ":"))
     if len(text) > LONGEST_COMMENT:
@@ -308,6 +306,6 @@ def number_of(element: Element) -> int:
 
 
 def worker_of(element: Element) -> str | None:
-    """Return the name of a job's worker, or None if the site has replaced the job's comment."""
+    """Return the name of a job's worker, or None if the site has replaced the comment."""
     prefix = said_by(element).get("prefix")
     return f"{prefix}{number_of(element)}" if isinstance(prefix, str) else None

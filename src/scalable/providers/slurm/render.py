@@ -98,7 +98,7 @@ def directive_fault(text: str) -> tuple[str, str] | None:
 
 
 def _ours(word: str) -> str | None:
-    """Return the option of ``_OURS`` that a word of a directive sets, if any."""
+    """Return the option in ``_OURS`` that a word of a directive sets, or None."""
     if word.startswith("--"):
         given = word[2:].partition("=")[0]
         if given in _OURS:
@@ -132,7 +132,7 @@ LOGS = names.Rule(
 
 @dataclass(frozen=True)
 class JobTemplate:
-    """The settings that all jobs of one pool share."""
+    """Settings shared by all jobs of one pool."""
 
     name: str
     component: ComponentSpec
@@ -192,13 +192,13 @@ _BREAKING = frozenset(
 
 
 def overriding(script: str) -> set[str]:
-    """Return the environment variables that would override options in a batch script."""
+    """Return the environment variables that would override options of a batch script."""
     given = {"array", "wait", "error", *re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)}
     return {*_BREAKING, *(name for option in given for name in _OVERRIDDEN_BY.get(option, ()))}
 
 
 def quoted(value: str) -> str:
-    """Quote a value for sbatch unless it is one word. Raise ProviderError for control codes."""
+    """Quote a value for sbatch unless it is one word. ProviderError for control codes."""
     names.PATH.require(value, ProviderError)
     if re.fullmatch(r"[^\s\"'#\\]+", value):
         return value
@@ -206,7 +206,7 @@ def quoted(value: str) -> str:
 
 
 def directives(template: JobTemplate) -> list[str]:
-    """Return sbatch's options, one per line. Raise ProviderError if one cannot be rendered."""
+    """Return sbatch's options, one per line. ProviderError if one cannot be rendered."""
     component, options = template.component, template.options
     made = [
         f"--job-name={names.JOB.require(template.name, ProviderError)}",
@@ -243,9 +243,9 @@ def directives(template: JobTemplate) -> list[str]:
 
 
 def batch_script(template: JobTemplate, first: int = 0) -> str:
-    """Return a batch script without secrets: workers read credentials from a file.
-    Raise ProviderError for a name, value or option that cannot be rendered: see
-    :mod:`scalable.model.names`.
+    """Return a batch script without secrets, since workers read credentials from a file.
+    Raise ProviderError for a name, value or option that cannot be rendered (see
+    :mod:`scalable.model.names`).
     """
     names.check_variables(template.environment, ProviderError)
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]

@@ -1,4 +1,4 @@
-"""The batch job of a component's workers. Nothing is submitted."""
+"""Batch job of a component's workers. Nothing is submitted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GRACE_S = 25
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The properties that determine the jobs of one component."""
+    """Properties that determine the jobs of one component."""
 
     component: ComponentSpec
     options: Mapping[str, Any]
@@ -41,7 +41,7 @@ class JobRequest:
 
     @property
     def preload(self) -> list[str]:
-        """Absolute path of the preload script in a list, or an empty list."""
+        """List with the preload script's absolute path, empty without a script."""
         script = self.component.preload_script
         return [] if script is None else [str((self.directory / script).resolve())]
 
@@ -61,7 +61,7 @@ def job_template(request: JobRequest, *, prefix: str, logs: Path) -> JobTemplate
 
 
 def worker_command(request: JobRequest) -> str:
-    """Return the shell command that starts a worker, with :data:`UNIT` for its name."""
+    """Return the shell command that starts a worker, with :data:`UNIT` as its name."""
     config = str(request.config)
     program = [
         *interpreter_options(Path.cwd()),
@@ -98,5 +98,5 @@ def container_of(request: JobRequest) -> ContainerRequest | None:
 
 
 def file_name(tag: str) -> str:
-    """Return a tag or a worker's name with all characters replaced that file names may not have."""
+    """Return a tag or worker name with the characters replaced that file names cannot contain."""
     return re.sub(r"[^\w.-]", "_", tag)

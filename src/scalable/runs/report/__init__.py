@@ -1,5 +1,5 @@
 """Reports of recorded runs as plain text, as JSON, and as an HTML page.
-A report is made from the record of the run alone. The package ``cli`` prints reports.
+A report is built from the run's record alone. The package ``cli`` prints reports.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def advise(
     present: Sequence[Presence],
     chain: Chain | None,
 ) -> tuple[str, ...]:
-    """Return all advice as sentences. ``chain`` is None if no task waited for another."""
+    """Return all advice as sentences. ``chain`` is None without dependent tasks."""
     sentences = [said_memory(advice) for advice in memory_advice(uses)]
     tags = {presence.worker: presence.tag for presence in present}
     by_tag: dict[str, list[Span]] = {}
@@ -100,7 +100,7 @@ def _counts(use: PoolUse, spans: Sequence[Span], chain: Chain | None) -> Iterato
 
 @dataclass(frozen=True)
 class Chain:
-    """Tasks that could only run one after the other."""
+    """Tasks that could run only one after the other."""
 
     #: Sum of their running times.
     seconds: float
@@ -111,7 +111,7 @@ class Chain:
 
 def longest_chain(rows: Iterable[Mapping[str, Any]]) -> Chain | None:
     """Return the chain with the longest running time, or None without dependent tasks.
-    A chain leads from each task to the one for whose result it waited last: ``after`` in its row.
+    A chain leads from each task to the input task that finished last (``after`` in its row).
     """
     lengths: dict[str, float] = {}
     before: dict[str, str] = {}
@@ -155,7 +155,7 @@ _SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "t
 
 @dataclass
 class AdvisedCause:
-    """Failures of one exception class, code location, and message apart from its numbers.
+    """Failures with the same exception class, code location and message, apart from numbers.
     Fields that are not counts or lists come from the first failure.
     """
 
@@ -174,8 +174,8 @@ class AdvisedCause:
 
 
 def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AdvisedCause], int]:
-    """Return the most frequent causes, and the number of failures of all others.
-    The failure of the script is left out of the rows of ``failures.jsonl``.
+    """Return the most frequent causes, and the number of all other failures.
+    ``rows`` of ``failures.jsonl`` about the script itself are skipped.
     """
     found: dict[tuple[str, str, str], AdvisedCause] = {}
     for row in rows:

@@ -37,7 +37,7 @@ Pair = tuple[float | None, float | None]
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """Pairs (predicted, actual) for the tasks of one name, where None means unknown."""
+    """Pairs (predicted, actual) for the tasks of one name. None means unknown."""
 
     calls: Pair
     mean_s: Pair
@@ -49,7 +49,7 @@ class TaskComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of a plan with its run, where each pair is (predicted, actual)."""
+    """Comparison of a plan with its run as pairs (predicted, actual)."""
 
     run_id: str
     status: str
@@ -74,7 +74,7 @@ class Comparison:
     memory_advice: Sequence[MemoryAdvice]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values, where each pair has the keys ``predicted`` and ``actual``."""
+        """Return plain JSON values, with the keys ``predicted`` and ``actual`` for each pair."""
         plain = asdict(self)
         for key in ("time_s", "worker_seconds", "cost"):
             plain[key] = _named(plain[key])
@@ -100,7 +100,7 @@ def compare(record: RunRecord) -> Comparison:
 def compare_with_plan(
     record: RunRecord, read: ReadCalls, summary: Summary, present: Iterable[Presence]
 ) -> Comparison:
-    """Return the comparison of a run, which may still be running, with its plan."""
+    """Return the comparison of a finished or running run with its plan."""
     plan = record.plan
     predicted = number(plan.get("predicted_time_s"))
     actual = read.work.seconds(record.workers)
@@ -237,9 +237,9 @@ def _advice(record: RunRecord, found: Peaks) -> Iterator[MemoryAdvice]:
 
 
 class ReadCalls:
-    """Contents of the rows about the tasks of a run.
-    They are read once, because a record may have millions of rows and decodes them at each
-    iteration. ``in_graph`` is True if a task waited for another.
+    """Contents of the rows about a run's tasks, read only once.
+    A record may have millions of rows and decodes them again in each iteration. ``in_graph`` is
+    True if a task depended on another.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -253,5 +253,5 @@ class ReadCalls:
 
     @property
     def last_moment(self) -> float:
-        """Time of the last row in epoch seconds, or 0 without any."""
+        """Time of the last row in epoch seconds, or 0 without rows."""
         return max(0.0, self.calls.last_moment or 0.0)

@@ -1,4 +1,4 @@
-"""Drawings of a report: timeline, use of pools, distributions. Colours come from its style."""
+"""Drawings of a report: timeline, pool utilisation, distributions. Its style sets colours."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _marks(decisions: Sequence[Decision], bottom: float) -> Iterator[Markup]:
 
 
 def draw_use(use: PoolUse, seconds: float) -> Markup:
-    """Return the drawing of a pool: connected workers, and those of them with tasks."""
+    """Return the drawing of a pool: connected workers, and busy workers."""
     width, height, top = 480, 70, 8
     most = max([1.0, *use.connected])
 
@@ -144,9 +144,9 @@ _LONGEST = 300
 
 
 def element(name: str, *content: Markup | str, **attributes: float | str | None) -> Markup:
-    """Return an SVG element.
-    Strings in ``content`` are escaped. In attribute names, ``klass`` stands for ``class`` and an
-    underscore for a hyphen. None omits an attribute.
+    """Return an SVG element with escaped strings.
+    In attribute names, ``klass`` stands for ``class`` and an underscore for a hyphen. None omits an
+    attribute.
     """
     written = "".join(
         f' {_attribute(key)}="{escape(printable(short(value)))}"'
@@ -185,7 +185,7 @@ def path(data: Iterable[str], klass: str, title: str | None = None) -> Markup:
 
 
 def box(x: float, y: float, width: float, height: float) -> str:
-    """Return the commands of a rectangle, as a part of a path."""
+    """Return the path commands of a rectangle."""
     return f"M{short(x)} {short(y)}h{short(width)}v{short(height)}h{short(-width)}z"
 
 
@@ -195,7 +195,7 @@ def label(x: float, y: float, content: str, anchor: str = "start") -> Markup:
 
 
 def drawing(width: float, height: float, name: str, content: Iterable[Markup]) -> Markup:
-    """Return a drawing, whose name is for screen readers."""
+    """Return a drawing with a name for screen readers."""
     return element(
         "svg",
         *content,

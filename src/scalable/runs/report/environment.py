@@ -13,7 +13,7 @@ NOT_RECORDED = "not recorded"
 
 @dataclass(frozen=True)
 class Environment:
-    """Facts about where a run took place, where None means not recorded."""
+    """Facts about the machine and software of a run. None means not recorded."""
 
     #: By name of a program or package. Older runs record only that of scalable.
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Environment:
 
 
 def environment_of(record: RunRecord, manifest: str = "") -> Environment:
-    """Return the environment in a record, with a resolved manifest that may be shown."""
+    """Return the environment in a record. ``manifest`` is a resolved manifest without secrets."""
     run = record.run
     versions = {str(k): str(v) for k, v in mapping(run.get("versions")).items()}
     if "scalable" not in versions and text(run.get("version")):

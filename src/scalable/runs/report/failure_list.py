@@ -18,9 +18,7 @@ _VERSION = 1
 
 
 def render_failed(record: RunRecord, *, every: bool = False) -> str:
-    """Return a run's failures as plain text without colour, grouped by cause.
-    Each cause has one example, or with ``every`` all its failures.
-    """
+    """Return a run's failures as plain text, with one or ``every`` example for each cause."""
     run_id, found = _run_id(record), causes(record.failures)
     total = sum(cause.count for cause in found)
     if not total:
@@ -34,7 +32,7 @@ def render_failed(record: RunRecord, *, every: bool = False) -> str:
 
 
 def failed_json(record: RunRecord) -> dict[str, Any]:
-    """Return every failure of a run by cause, as JSON ``{"version": 1, "failed": ...}``."""
+    """Return a run's failures by cause as JSON ``{"version": 1, "failed": ...}``."""
     found = causes(record.failures)
     return {
         "version": _VERSION,

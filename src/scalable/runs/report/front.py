@@ -1,6 +1,6 @@
-"""Drawing of the front of a plan, as text.
+"""Drawing of a plan's front, as text.
 
-The front is the list of the worker counts that a plan chose from, from the cheapest to the fastest.
+The front is the list of worker counts that a plan chose from, from the cheapest to the fastest.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ _LISTED = 12
 
 
 def draw_front(plan: Plan) -> str:
-    """Return a text drawing of a plan's front, which must have at least one point.
-    Time grows to the right, cost upwards.
-    """
+    """Return a plan's front (at least one point) as text. Time grows to the right, cost upwards."""
     points, unit = plan.front, _unit(plan)
     chosen = _chosen(plan)
     cells = [[" "] * _COLUMNS for _ in range(_ROWS)]
@@ -53,7 +51,7 @@ def draw_front(plan: Plan) -> str:
 
 
 def front_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Return rows for a plan's choices: workers, time, its 80 %, cost and its 80 %.
+    """Return rows of a plan's choices: workers, time, its 80 %, cost and its 80 %.
     The rows are evenly spaced and include the cheapest and the fastest. The chosen one starts with
     ``@``.
     """
@@ -90,7 +88,7 @@ def _unit(plan: Plan) -> str:
 
 
 def _listed(plan: Plan) -> list[FrontPoint]:
-    """Return evenly spaced points of the front, including the outer ones and the chosen one."""
+    """Return evenly spaced points of the front, including both ends and the chosen point."""
     points, chosen = plan.front, _chosen(plan)
     step = max(1.0, (len(points) - 1) / (_LISTED - 1))
     places = {round(i * step) for i in range(_LISTED)} | {len(points) - 1}

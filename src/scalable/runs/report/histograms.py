@@ -33,7 +33,7 @@ class Histogram:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Histogram | None:
-        """Return the distribution of values in any order, or None without values."""
+        """Return the distribution of unsorted values, or None without values."""
         ordered = sorted(values)
         if not ordered:
             return None
@@ -52,7 +52,7 @@ class Histogram:
         return cls(low, high, quantile(ordered, 0.5), quantile(ordered, 0.95), tuple(counts), wide)
 
     def place(self, value: float) -> float:
-        """Return the position of a value on the axis: 0 for ``low``, 1 for ``high``."""
+        """Return the position of a value on the axis, 0 for ``low`` and 1 for ``high``."""
         if self.high <= self.low:
             return 0.5
         if not self.logarithmic:
@@ -62,7 +62,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class TaskDistributions:
-    """Distributions of the tasks of one name, None where not measured. Memory is in bytes."""
+    """Distributions of one task name's tasks, None where not measured. Memory is in bytes."""
 
     name: str
     tags: tuple[str, ...]

@@ -27,9 +27,7 @@ _MISSING = "-"
 
 
 def render_human(summary: Summary) -> str:
-    """Return the report as plain text without colour and with a final newline.
-    Only lines with paths, which users copy, may be longer than 100 columns.
-    """
+    """Return the report as plain text without colour. Only paths may exceed 100 columns."""
     blocks = [
         list(_head(summary)),
         *_tables(summary.task_names),
@@ -181,7 +179,7 @@ def _events(summary: Summary) -> Iterator[str]:
 
 
 def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line for each change of a pool with its reason, except the counts of the plan."""
+    """Yield a line for each change of a pool with its reason, except changes by the plan."""
     made = [row for row in changes if row.get("tag") and row.get("source") not in (None, "plan")]
     if len(made) > _SHOWN_CHANGES:
         yield f"  ... {len(made) - _SHOWN_CHANGES} earlier changes (see the JSON report)"
@@ -192,7 +190,7 @@ def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _cost(cost: CostSummary | None) -> Iterator[str]:
-    """Yield planned and actual cost, and the cost of time without tasks."""
+    """Yield planned and actual cost, and the cost of idle time."""
     if cost is None:
         return
     amount = partial(format_amount, unit=cost.currency)

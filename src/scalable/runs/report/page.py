@@ -1,6 +1,6 @@
 """Report of a run as one self-contained HTML page.
 jinja2 escapes every string, and unprintable characters are replaced. The page's policy forbids all
-requests, and all scripts and styles except its own.
+requests, and all scripts and styles but its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans for readers: as text, and as HTML for notebooks."""
+"""Display of plans as text, and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,11 @@ _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 
 
 class ShownPlan(PublicNames, Plan):
-    """Plan that a session returns, with the attributes of :class:`scalable.Plan`.
-    ``print`` shows it as ``scalable plan`` does, and a notebook as HTML.
-    """
+    """Plan returned by a session, with display methods for ``print`` and notebooks."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan to a file as ``scalable plan --output`` does, and return its path.
-        An existing file is replaced. ``session.start(path)`` and ``scalable run --plan`` start the
-        plan.
+        An existing file is replaced. ``session.start(path)`` and ``scalable run --plan`` use it.
         """
         write_whole(Path(path).resolve(), json.dumps(self.to_dict(), indent=2) + "\n")
         return Path(path)
@@ -54,7 +51,7 @@ class ShownPlan(PublicNames, Plan):
 
 
 def shown_plan(plan: Plan) -> ShownPlan:
-    """Return a plan as one that can be printed and shown in notebooks."""
+    """Return a plan with display methods for terminals and notebooks."""
     values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
     return ShownPlan(**values)
 

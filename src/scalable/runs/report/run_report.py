@@ -1,4 +1,4 @@
-""":class:`RunReport`: a run for the terminal, for notebooks and for files."""
+"""`RunReport`: a run for the terminal, for notebooks and for files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,10 @@ VERSION = 1
 
 
 class RunReport(PublicNames, ReportParts):
-    """Report of a run, with the attributes of :class:`ReportParts`.
-    ``print`` shows it as text, and a notebook as HTML.
-    """
+    """Report of a run with display methods, and the attributes of :class:`ReportParts`."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain JSON values ``{"version": 1, "report": ...}``.
-        The timeline and the distributions are not included.
-        """
+        """Return the report, without timeline and distributions, as a versioned JSON value."""
         more = {
             "plan_and_actual": self.planned.to_dict(),
             "pools": [_pool(use) for use in self.pools],
@@ -46,7 +42,6 @@ class RunReport(PublicNames, ReportParts):
         return {"version": VERSION, "report": {**self.summary.to_dict(), **more}}
 
     def to_html(self) -> str:
-        """Return the report as one self-contained HTML page."""
         from scalable.runs.report.page import render_page
 
         return render_page(self)
@@ -72,7 +67,7 @@ class RunReport(PublicNames, ReportParts):
 
 
 def report_on(record: RunRecord) -> RunReport:
-    """Return the report of a run, which may still be running."""
+    """Return the report of a finished or running run."""
     read = ReadCalls(record.tasks)
     summary = summary_of(record, read.calls)
     until = last_moment(record, read.last_moment)
@@ -126,9 +121,7 @@ _DEPTH = 20
 
 
 def shown_manifest(run: Path) -> str:
-    """Return a run's resolved manifest as YAML, without values of environment variables.
-    Empty if the manifest is missing, too large or unreadable.
-    """
+    """Return a run's manifest as YAML, without values of variables. Empty if unreadable."""
     file = run / "manifest.yaml"
     try:
         if file.stat().st_size > LARGEST:

@@ -1,4 +1,4 @@
-"""Times at which tasks ran and workers were connected, from a record's rows. No I/O."""
+"""Times when tasks ran and workers were connected, from a record's rows. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST = 1e100
 
 
 class Span(NamedTuple):
-    """Task (or bundle of tasks) on a worker: its times in epoch seconds, and its name."""
+    """Task (or bundle) on a worker, with its times in epoch seconds and its name."""
 
     worker: str
     begin: float
@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """Time in epoch seconds in which a worker of a tag was connected."""
+    """Time in epoch seconds during which a worker of a tag was connected."""
 
     worker: str
     tag: str
@@ -34,19 +34,19 @@ class Presence(NamedTuple):
 
 
 def number(value: object) -> float | None:
-    """Return a recorded number as a float, or None if it is anything else or too large."""
+    """Return a recorded number as a float, or None for any other value or a too large one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if abs(value) < _MOST else None
 
 
 def text(value: object) -> str:
-    """Return a recorded string, or an empty one for anything else."""
+    """Return a recorded string, or an empty one for any other value."""
     return value if isinstance(value, str) else ""
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return a recorded object, or an empty one for anything else."""
+    """Return a recorded object, or an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -71,7 +71,7 @@ class Spans:
                     self._found += _span(row, end - length, end, failed=state == "failed")
 
     def until(self, moment: float) -> list[Span]:
-        """Return the spans, with those of running tasks cut at ``moment`` (epoch seconds)."""
+        """Return the spans. Those of running tasks end at ``moment`` (epoch seconds)."""
         begun = ((row, number(row.get("timestamp"))) for row in self._running.values())
         running = [
             span
@@ -92,9 +92,7 @@ def _span(row: Mapping[str, Any], begin: float, end: float, *, failed: bool) -> 
 
 
 def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]:
-    """Return the times in which workers were connected, in the order of their disconnection.
-    Connected workers are cut at ``until``, in epoch seconds.
-    """
+    """Return the times when workers were connected, up to ``until`` (epoch seconds)."""
     found: list[Presence] = []
     here: dict[str, tuple[str, float]] = {}
     for row in rows:
@@ -114,15 +112,13 @@ def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]
 
 
 def last_moment(record: RunRecord, of_calls: float) -> float:
-    """Return the epoch seconds of the last row about tasks and workers, or 0 without any.
-    ``of_calls`` is the time of the last row about tasks.
-    """
+    """Return the epoch seconds of the last row about tasks (``of_calls``) or workers, or 0."""
     moments = (number(row.get("timestamp")) for row in record.workers)
     return max(0.0, of_calls, *(moment for moment in moments if moment is not None))
 
 
 def most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
-    """Return the largest number of intervals that contain one moment."""
+    """Return the largest number of overlapping intervals."""
     changes = sorted(change for begin, end in intervals for change in ((begin, 1), (end, -1)))
     most = now = 0
     for _, change in changes:

@@ -15,8 +15,8 @@ def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = WIDTH
 ) -> list[str]:
     """Return the indented lines of a table, starting with the header.
-    The first column is aligned to the left, and shortened if a line would exceed ``width`` (None:
-    no limit). The others are aligned to the right.
+    The first column is left-aligned, and shortened if a line would exceed ``width`` (None: no
+    limit). The others are right-aligned.
     """
     lines = [[on_one_line(cell) for cell in line] for line in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -40,10 +40,10 @@ def shorten(text: str, width: int) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Replace unprintable characters by ``?``: they could move the cursor or change colours."""
+    """Replace unprintable characters by ``?``, since they could move a terminal's cursor."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def printable(text: str) -> str:
-    """Replace each unprintable character other than line break and tab by ``?``."""
+    """Replace unprintable characters except line breaks and tabs by ``?``."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)

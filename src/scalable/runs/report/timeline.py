@@ -1,6 +1,6 @@
 """Timeline of a run: workers over time, coloured by task name. No I/O.
-A run with few tasks shows each task. Otherwise cells of a column and row have the colour of the
-task name with most time. So the size does not depend on the number of tasks.
+A run with few tasks shows each task. Otherwise, each cell (column and row) has the colour of the
+task name with the most time, so the size does not depend on the number of tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OTHER = len(LIGHT)
 
 @dataclass(frozen=True)
 class Block:
-    """Part of a row: a task, or neighbouring cells of one colour."""
+    """Part of a row: a task, or adjacent cells of one colour."""
 
     #: Position in columns.
     begin: float
@@ -112,7 +112,7 @@ def make_timeline(
 
 @dataclass(frozen=True)
 class _Axis:
-    """Positions in columns of times in epoch seconds."""
+    """Axis that converts epoch seconds to columns."""
 
     first: float
     scale: float
@@ -124,9 +124,7 @@ class _Axis:
 def decisions_of(
     rows: Iterable[Mapping[str, Any]], first: float, scale: float = 0.0
 ) -> tuple[Decision, ...]:
-    """Return the changes of desired worker counts, oldest first.
-    ``first`` is the start of the run in epoch seconds, ``scale`` columns per second.
-    """
+    """Return the changes of desired worker counts, positioned on the timeline's axis."""
     axis = _Axis(first, scale)
     found = []
     for row in rows:
@@ -155,7 +153,7 @@ def _rows(
     colours: Mapping[str, int],
     axis: _Axis,
 ) -> list[TimelineRow]:
-    """Return a row for each worker, or for several if there are too many."""
+    """Return a row for each worker, or for groups of workers if there are too many."""
     workers: dict[str, dict[str, None]] = {}
     for presence in sorted(present, key=lambda p: (p.tag, p.begin)):
         workers.setdefault(presence.tag, {})[presence.worker] = None
@@ -196,7 +194,7 @@ def _rows(
 
 
 def _groups(workers: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
-    """Return groups of workers of one tag, at most :data:`ROWS` unless there are more tags."""
+    """Return groups of workers with the same tag, at most :data:`ROWS` unless there are more."""
     count = sum(len(names) for names in workers.values())
     if count <= ROWS:
         return [(tag, [name]) for tag, names in workers.items() for name in names]
@@ -263,5 +261,5 @@ def _cells(
 
 
 def _places(positions: Iterable[float]) -> tuple[float, ...]:
-    """Return the positions without those that would overlap."""
+    """Return the positions without overlapping ones."""
     return tuple(sorted({round(position) for position in positions}))[:_MARKS]

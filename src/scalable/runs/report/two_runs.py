@@ -20,10 +20,7 @@ Pair = tuple[Any, Any]
 
 
 def compare_runs(first: RunRecord, second: RunRecord) -> dict[str, Pair]:
-    """Return the rows of a comparison: name -> (first run, second run), None for what is unknown.
-
-    Manifest and versions are left out where they are equal.
-    """
+    """Return pairs (first run, second run) by name, None for unknown values."""
     one, other = _values(first), _values(second)
     names = dict.fromkeys([*one, *other])
     rows = {name: (one.get(name), other.get(name)) for name in names}
@@ -58,7 +55,7 @@ def _values(record: RunRecord) -> dict[str, Any]:
 
 
 def render_two_runs(rows: Mapping[str, Pair]) -> str:
-    """Return a comparison as plain text that ends with a newline."""
+    """Return a comparison as plain text with a final newline."""
     one, other = (on_one_line(str(run)) for run in rows["run"])
     shown = [_row(name, pair) for name, pair in rows.items() if name != "run"]
     lines = [f"First:  {one}", f"Second: {other}", ""]

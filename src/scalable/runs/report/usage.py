@@ -1,4 +1,4 @@
-"""Use of each pool's workers and of their memory over a run. No I/O."""
+"""Utilisation of each pool's workers and memory over a run. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POINTS = 120
 
 @dataclass(frozen=True)
 class PoolUse:
-    """Use of the workers of one tag. Memory is in bytes, and None means unknown."""
+    """Utilisation of one tag's workers. Memory is in bytes, and None means unknown."""
 
     tag: str
     #: Maximum number of workers at one time.
@@ -42,7 +42,7 @@ class PoolUse:
 
     @property
     def share(self) -> float | None:
-        """Share of the connected time in which workers had tasks, or None if none was connected."""
+        """Share of the connected time in which workers had tasks, or None without workers."""
         return min(1.0, self.busy_s / self.connected_s) if self.connected_s > 0 else None
 
 
@@ -54,9 +54,7 @@ def pool_uses(
     within: tuple[float, float],
     cost: CostSummary | None,
 ) -> tuple[PoolUse, ...]:
-    """Return the use of each pool, in alphabetical order of the tags.
-    ``within`` is start and finish of the run in epoch seconds.
-    """
+    """Return each pool's utilisation between the two epoch times in ``within``."""
     tags = {presence.worker: presence.tag for presence in present}
     calls: dict[str, list[tuple[float, float]]] = {}
     for span in spans:
@@ -92,7 +90,7 @@ def pool_uses(
 
 
 class Peaks:
-    """Peak memory of successful tasks, from the rows of ``tasks.jsonl``, in bytes by tag."""
+    """Peak memory in bytes of successful tasks by tag, from the rows of ``tasks.jsonl``."""
 
     def __init__(self) -> None:
         self.by_tag: dict[str, array[float]] = {}
@@ -110,9 +108,7 @@ class Peaks:
 def reserved_memory(
     plan: Mapping[str, Any], resources: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, int]:
-    """Map tags to the bytes that one worker reserves.
-    Limits in ``resources.jsonl`` count for tags without a reservation in the plan.
-    """
+    """Map tags to the bytes that one worker reserves, by the plan or else ``resources.jsonl``."""
     found: dict[str, int] = {}
     for row in resources:
         limit, tag = number(row.get("limit")), text(row.get("tag"))
@@ -132,7 +128,7 @@ def reserved_memory(
 def course(
     intervals: Iterable[tuple[float, float]], within: tuple[float, float]
 ) -> tuple[float, ...]:
-    """Return the mean number of simultaneous intervals in :data:`POINTS` equal parts."""
+    """Return the mean number of overlapping intervals in :data:`POINTS` equal time steps."""
     first, last = within
     width = (last - first) / POINTS
     if width <= 0:

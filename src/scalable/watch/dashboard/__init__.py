@@ -1,4 +1,4 @@
-"""The dashboard of a cluster, in the HTTP server of its scheduler.
+"""Dashboard of a cluster, in its scheduler's HTTP server.
 
 It shows the scheduler's overviews. The scheduler mounts ``routes`` by name.
 """

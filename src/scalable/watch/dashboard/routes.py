@@ -1,4 +1,4 @@
-"""Pages and data of the dashboard, which Dask's HTTP server mounts behind the token."""
+"""Pages and data of the dashboard. Dask's HTTP server mounts them behind the token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class _Guarded(RequestHandler):
-    """Sets the headers that all responses have."""
+    """Sets the headers of all responses."""
 
     def set_default_headers(self) -> None:
         self.set_header("Content-Security-Policy", SECURITY_POLICY)
@@ -43,7 +43,7 @@ class PageFile(_Guarded):
 
 
 class Directory(_Guarded):
-    """The address of the page without its last slash."""
+    """Redirect for the page's address without its last slash."""
 
     def get(self) -> None:
         # Not by `redirect`, which uses the whole path: behind a proxy it is another one.
@@ -55,7 +55,7 @@ class OverviewRoute(_Guarded):
     """The overview of the cluster and its events, as JSON."""
 
     async def get(self) -> None:
-        """Send the overview, and the events after the number ``since``."""
+        """Send the overview, and the events after number ``since``."""
         made = self.server.handlers.get(Handler.OVERVIEW.value)
         if made is None:
             raise web.HTTPError(404, "this scheduler makes no overviews")
@@ -75,7 +75,7 @@ class Call(_Guarded):
     """The details of one task, as JSON."""
 
     async def get(self) -> None:
-        """Send the details of the task with the ``key``, and the ``position`` in its bundle."""
+        """Send the details of the task with the given ``key`` and ``position`` in its bundle."""
         asked = self.server.handlers.get(Handler.CALL.value)
         if asked is None:
             raise web.HTTPError(404, "this scheduler makes no views of calls")

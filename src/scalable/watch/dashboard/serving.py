@@ -1,4 +1,4 @@
-"""The dashboard served by this process, for a scheduler with an unreachable HTTP server."""
+"""Dashboard served by this process, for a scheduler whose HTTP server is unreachable."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ ANSWER_TIMEOUT_S = 10.0
 
 class FarScheduler:
     """Answers the page's requests on behalf of a remote scheduler.
-
-    ``pem`` has the arguments of ``distributed.Security``. ``handlers`` are coroutine functions by
-    name, as those of a scheduler. ``pages_of_dask`` is False, because Dask's own pages are not
+    ``pem`` has the arguments of ``distributed.Security``. ``handlers`` maps names to coroutine
+    functions, as in a scheduler. ``pages_of_dask`` is False, because Dask's own pages are not
     served.
     """
 
@@ -77,8 +76,7 @@ def page_application(source: Any, token: str) -> web.Application:
 
 
 def serve_page(address: str, pem: Mapping[str, str], shown: Callable[[str], None]) -> None:
-    """Serve the dashboard on a free port of loopback, until SIGINT or SIGTERM.
-
+    """Serve the dashboard on a free loopback port until SIGINT or SIGTERM.
     ``shown`` is called with the link, which contains a new token, as soon as the page responds.
     """
     with suppress(KeyboardInterrupt):
@@ -107,13 +105,13 @@ async def _served(address: str, pem: Mapping[str, str], shown: Callable[[str], N
 
 
 def page_link(link: str) -> str:
-    """Return the link to a cluster's dashboard from the link to Dask's pages, with the token."""
+    """Derive the link to a cluster's dashboard, with the token, from the link to Dask's pages."""
     parts = urlsplit(link)
     prefix = parts.path.rpartition("/")[0]
     return urlunsplit(parts._replace(path=f"{prefix}/scalable/"))
 
 
 def ssh_command(link: str, host: str, user: str) -> str:
-    """Return the command that forwards a page on ``host`` to the user's own machine."""
+    """Return the command that forwards a page from ``host`` to the user's own machine."""
     parts = urlsplit(link)
     return f"ssh -N -L {parts.port}:{parts.hostname}:{parts.port} {user}@{host}"

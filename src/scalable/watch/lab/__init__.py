@@ -1,4 +1,4 @@
-"""Clusters in JupyterLab: an extension of Jupyter's server that feeds Dask's sidebar.
+"""Clusters in JupyterLab: a Jupyter server extension that provides data for Dask's sidebar.
 
 :func:`lab_cluster` starts clusters for its "+NEW" button, and for dask-ctl (docs/jupyter.md).
 """

@@ -1,4 +1,4 @@
-"""Hooks that Jupyter's server calls, even if the extra is not installed."""
+"""Hooks that Jupyter's server calls even if the extra is not installed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 
 def missing() -> list[str]:
-    """Return the names of needed packages of the extra that are not installed."""
+    """Return the names of the extra's required packages that are missing."""
     return [name for name in NEEDED if find_spec(name) is None]
 
 
 def _link_jupyter_server_extension(app: Any) -> None:  # noqa: ARG001 - Jupyter's signature
-    """Install our handlers, before Jupyter loads Dask's extension."""
+    """Install the handlers before Jupyter loads Dask's extension."""
     if not missing():
         from scalable.watch.lab.handlers import install
 
@@ -31,7 +31,7 @@ def _link_jupyter_server_extension(app: Any) -> None:  # noqa: ARG001 - Jupyter'
 
 
 def _load_jupyter_server_extension(app: Any) -> None:
-    """Start watching the clusters, or log what is missing."""
+    """Start watching the clusters, or log which package is missing."""
     absent = missing()
     if absent:
         app.log.info("scalable: no clusters in the sidebar without %s: %s", absent[0], EXTRA)
@@ -45,7 +45,7 @@ def _load_jupyter_server_extension(app: Any) -> None:
 
 
 def fault_of_loader() -> str | None:
-    """Return why the sidebar's code for notebooks would not connect, or None."""
+    """Return why notebook code from the sidebar would not connect, or None."""
     import dask
 
     from scalable.clusters.connecting import LOADER, LOADER_SETTING, LOADER_VARIABLE

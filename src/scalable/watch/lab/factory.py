@@ -1,4 +1,4 @@
-"""Clusters for tools that make them by a factory: the sidebar's "+NEW", and dask-ctl."""
+"""Factory of clusters for the sidebar's "+NEW" and for dask-ctl."""
 
 from __future__ import annotations
 
@@ -30,11 +30,9 @@ def lab_cluster(
     asynchronous: bool = True,
 ) -> Any:
     """Start a detached cluster, and return a ``DiscoveredCluster``, or an awaitable of one.
-
     ``close()`` stops the cluster for all clients, because tools stop a cluster by closing it. The
-    default name is made of project and target, with a number if it is taken. ``dashboard_address``
-    is as for ``scalable up --dashboard``, by default that of the target or any free port of this
-    machine.
+    default name consists of project and target, with a number if it is taken. ``dashboard_address``
+    is as for ``scalable up --dashboard``, by default the target's or any free port of this machine.
     """
     if asynchronous:
         return _started(manifest, target, name, dashboard_address)

@@ -1,7 +1,7 @@
-"""Handlers of Jupyter's server: Dask's extension, extended by our clusters.
+"""Handlers of Jupyter's server: Dask's extension with scalable's clusters added.
 
-``tests/unit/test_lab_seams.py`` tests the parts of Dask's extension and jupyter-server-proxy in
-use.
+``tests/unit/test_lab_seams.py`` tests the parts of Dask's extension and of jupyter-server-proxy
+that are used.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def start(settings: dict[str, Any]) -> None:
 
 
 class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
-    """The list of clusters, and the actions of the sidebar's buttons."""
+    """List of clusters, and the actions of the sidebar's buttons."""
 
     @property
     def _sidebar(self) -> Sidebar:
@@ -67,7 +67,6 @@ class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
 
     @web.authenticated
     async def get(self, cluster_id: str = "") -> None:
-        """Send all clusters, or one."""
         if not cluster_id:
             ours = await self._sidebar.models()
             self.finish(json.dumps([*ours, *self._sidebar.not_ours(manager.list_clusters())]))
@@ -78,7 +77,7 @@ class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
 
     @web.authenticated
     async def put(self, cluster_id: str = "") -> None:
-        """Start a cluster by the factory of Dask's configuration."""
+        """Start a cluster with the factory of Dask's configuration."""
         await super().put(cluster_id)
         await self._sidebar.clusters(now=True)
 
@@ -126,12 +125,12 @@ class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
 
 
 class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
-    """The pages of a cluster's scheduler, below the address of Jupyter's server."""
+    """Pages of a cluster's scheduler, below the address of Jupyter's server."""
 
     _page: Page | None = None
 
     async def _is_ours(self, cluster_id: str) -> bool:
-        """Find the pages of a cluster, and return whether it is one of ours."""
+        """Find a cluster's pages, and return whether the cluster is scalable's."""
         sidebar: Sidebar = self.settings[SETTING]
         seen = await sidebar.find(cluster_id)
         if seen is None:
@@ -163,7 +162,7 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         await self._pass_on("head", cluster_id, proxied_path)
 
     async def post(self, cluster_id: str, proxied_path: str) -> None:
-        """Refuse for our clusters, like all methods that change something."""
+        """Refuse requests that change something on scalable's clusters."""
         await self._pass_on("post", cluster_id, proxied_path)
 
     async def put(self, cluster_id: str, proxied_path: str) -> None:
@@ -179,7 +178,6 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         await self._pass_on("options", cluster_id, proxied_path)
 
     async def open(self, cluster_id: str, proxied_path: str) -> None:
-        """Connect a WebSocket to that of the scheduler's server."""
         if not await self._is_ours(cluster_id):
             await super().open(cluster_id, proxied_path)
             return
@@ -207,7 +205,7 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
     # Requests to the scheduler --------------------------------------------------------------------
 
     def _query(self) -> str:
-        """Return the query without tokens: one there would be Jupyter's."""
+        """Return the query without tokens, since these would be Jupyter's."""
         pairs = parse_qsl(self.request.query, keep_blank_values=True)
         return urlencode([pair for pair in pairs if pair[0] != PARAMETER])
 
@@ -219,7 +217,7 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         return self._page.url(f"/{path.partition('/')[2]}", self._query())
 
     def proxy_request_headers(self) -> dict[str, str]:
-        """Return few of the browser's headers, and the scheduler's token."""
+        """Return a few of the browser's headers, and the scheduler's token."""
         if self._page is None:
             headers: dict[str, str] = super().proxy_request_headers()
             return headers
@@ -237,5 +235,5 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
 
 
 def _without_cookies(response: Any) -> None:
-    """Remove cookies from a response: they would be sent to all servers of Jupyter's host."""
+    """Remove cookies from a response, since browsers would send them to all servers of the host."""
     response.headers.pop("Set-Cookie", None)

@@ -1,4 +1,4 @@
-"""The clusters of the sidebar, and the actions of its buttons."""
+"""Clusters of the sidebar, and the actions of its buttons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("scalable.watch.lab")
 
 
 class Sidebar:
-    """Our clusters in the sidebar of the Jupyter server at ``base_url``, such as ``/user/ann/``."""
+    """Scalable's clusters in the sidebar of the Jupyter server at ``base_url`` (``/user/ann/``)."""
 
     def __init__(self, base_url: str, watch: Watch) -> None:
         self.base_url = base_url
@@ -37,7 +37,7 @@ class Sidebar:
         self._addresses: set[str] = set()
 
     async def clusters(self, *, now: bool = False) -> dict[str, Seen]:
-        """Return the clusters by id without disconnected ones, read again if ``now``."""
+        """Return the clusters by id, except disconnected ones. They are read again if ``now``."""
         seen = await self._watch.clusters(0.0 if now else None)
         self._addresses |= {str(each.status.address) for each in seen.values()}
         return {key: each for key, each in seen.items() if not self._is_hidden(each)}
@@ -47,7 +47,7 @@ class Sidebar:
         return hidden_at is not None and shown_at(seen.directory) <= hidden_at
 
     async def models(self) -> list[dict[str, Any]]:
-        """Return the rows of all our clusters, the oldest first."""
+        """Return the rows of all scalable's clusters, the oldest first."""
         seen = await self.clusters()
         names = watching.names(each.status for each in seen.values())
         return [
@@ -56,12 +56,12 @@ class Sidebar:
         ]
 
     async def find(self, cluster_id: str) -> Seen | None:
-        """Return a running cluster, even a disconnected one, or None if it is not one of ours."""
+        """Return a running cluster, even a disconnected one, or None if it is not scalable's."""
         seen = (await self._watch.clusters()).get(cluster_id)
         return seen or (await self._watch.clusters(0.0)).get(cluster_id)
 
     def not_ours(self, models: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the rows of Dask's own list that are not about our clusters."""
+        """Return the rows of Dask's own list about other clusters."""
         return [m for m in models if m["scheduler_address"] not in self._addresses]
 
     # Buttons --------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Sidebar:
         await asyncio.to_thread(control.ask, seen.directory, order)
 
     async def leave(self, seen: Seen) -> bool:
-        """Stop a cluster that this process started and return True, or hide any other."""
+        """Stop a cluster that this process started and return True, or hide any other cluster."""
         if self.started_here(seen):
             logger.debug("cluster %s is ended by the sidebar", seen.status.name)
             await asyncio.to_thread(end, seen.status.id)
@@ -113,7 +113,6 @@ SHOWN = "shown-in-lab"
 
 def show(name: str) -> None:
     """Show a cluster in JupyterLab's sidebar again, after it was disconnected there.
-
     ``name`` is the name, ``provider/name``, the id, or a prefix of the id. Raises ClusterError if
     no cluster or several clusters match.
     """
@@ -124,7 +123,7 @@ def show(name: str) -> None:
 
 
 def shown_at(directory: ClusterDirectory) -> float:
-    """Return the time of the last :func:`show` of a cluster, in epoch seconds, or 0 for none."""
+    """Return the epoch seconds of the last :func:`show` of a cluster, or 0."""
     try:
         return (directory.path / SHOWN).stat().st_mtime
     except OSError:
@@ -146,7 +145,7 @@ class Page:
     tls: ssl.SSLContext | None = None
 
     def url(self, path: str, query: str, *, socket: bool = False) -> str:
-        """Return the URL of a page (``path`` starts with a slash), without the token."""
+        """Return a page's URL without the token. ``path`` starts with a slash."""
         scheme = ("ws" if socket else "http") + ("" if self.tls is None else "s")
         address = f"{scheme}://{link_host(self.host)}:{self.port}{path}"
         return f"{address}?{query}" if query else address
@@ -159,10 +158,9 @@ class Page:
 
 def page_of(seen: Seen) -> Page:
     """Return the HTTP server of a cluster's scheduler.
-
-    The token is sent to no other process: not to a port of this machine that another user may have
-    taken since the scheduler exited. Raises ClusterError if the cluster has no dashboard, its
-    scheduler has exited, or it listens on the loopback of another machine.
+    The token is never sent to another process, such as another user's on the port of a scheduler
+    that has exited. Raises ClusterError if the cluster has no dashboard, its scheduler has exited,
+    or it listens on another machine's loopback.
     """
     name, link = seen.status.name, seen.status.dashboard
     if not link:
@@ -187,7 +185,7 @@ def page_of(seen: Seen) -> Page:
 
 
 def _trusting(seen: Seen) -> ssl.SSLContext:
-    """Return a context for the cluster's own authority, whose certificates contain no host."""
+    """Return a context that trusts the cluster's own CA. Its certificates have no host names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=seen.directory.pem()["tls_ca_file"])

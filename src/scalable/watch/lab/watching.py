@@ -1,7 +1,7 @@
-"""The present state of all clusters, read in threads so that Jupyter's event loop never blocks.
+"""Current state of all clusters, read in threads so that Jupyter's event loop never blocks.
 
 Local clusters write their status to disk. Each remote cluster is queried in a thread of its own, so
-that one without an answer delays no other.
+that an unresponsive one does not delay the others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ UNREADABLE = (ScalableError, OSError, ValueError, KeyError, TypeError, Attribute
 
 @dataclass(frozen=True)
 class Seen:
-    """The last known state of a cluster."""
+    """Last known state of a cluster."""
 
     status: ClusterStatus
     directory: ClusterDirectory
@@ -50,10 +50,9 @@ class Seen:
 
 
 class BackgroundReading(Generic[_T]):
-    """A function that is called in a thread, one call at a time, and its last result.
-
-    Errors of :data:`UNREADABLE` keep the last result. ``first`` is the result before the first call
-    has finished, and ``name`` that of the thread.
+    """Repeated calls of a function in a thread, one at a time, and the last result.
+    An error in :data:`UNREADABLE` keeps the last result. ``first`` is the result until the first
+    call has finished, and ``name`` the thread's name.
     """
 
     def __init__(self, read: Callable[[], _T], first: _T, name: str) -> None:
@@ -63,7 +62,7 @@ class BackgroundReading(Generic[_T]):
         self._running: Future[None] | None = None
 
     def begin(self, fresh_s: float) -> Future[None] | None:
-        """Call the function, unless its result is fresh, and return the pending call, if any."""
+        """Call the function unless its result is fresh, and return the pending call, if any."""
         if self._running is not None and not self._running.done():
             return self._running
         if time.monotonic() - self.read_at < fresh_s:
@@ -91,7 +90,7 @@ _Answers: TypeAlias = tuple[list[str], list[str]]
 
 
 class Watch:
-    """The last known state of all clusters of this user."""
+    """Last known state of all clusters of this user."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, Sizes] = {}
@@ -104,8 +103,7 @@ class Watch:
         self._near.begin(NEAR_S)
 
     async def clusters(self, fresh_s: float | None = None) -> dict[str, Seen]:
-        """Return the running clusters by id. Waits up to ``PATIENCE_S`` for each kind of answer.
-
+        """Return the running clusters by id. Waits up to ``PATIENCE_S`` for each kind of cluster.
         Local clusters are not read again within ``fresh_s``, by default ``NEAR_S``.
         """
         self._places.begin(PLACES_S)
@@ -154,7 +152,7 @@ class Watch:
 
 
 class _Reader:
-    """Function that reads one cluster. The sizes of its workers are read once."""
+    """Function that reads one cluster, and its workers' sizes only once."""
 
     def __init__(self, sizes: dict[str, Sizes], directory: ClusterDirectory) -> None:
         self._sizes, self._directory = sizes, directory
@@ -177,7 +175,7 @@ def _sizes_of(directory: ClusterDirectory) -> Sizes:
 
 
 async def _wait(*calls: Future[None] | None) -> None:
-    """Wait until calls have finished, or ``PATIENCE_S`` is over. The calls continue."""
+    """Wait until calls have finished, at most ``PATIENCE_S``. Late calls continue."""
     begun = [asyncio.wrap_future(call) for call in calls if call is not None]
     if begun:
         await asyncio.wait(begun, timeout=PATIENCE_S)
@@ -196,9 +194,8 @@ Sizes = Mapping[str, tuple[float, int]]
 
 def row(status: ClusterStatus, sizes: Sizes, base_url: str, name: str = "") -> dict[str, Any]:
     """Return the row of a cluster.
-
     Cores and memory of pools without ``sizes`` are not counted. ``base_url`` is the path of
-    Jupyter's server, with a slash at both ends. ``name`` is by default that of the cluster.
+    Jupyter's server, with a slash at both ends. ``name`` is the cluster's by default.
     """
     live = {tag: pool.running for tag, pool in status.pools.items()}
     known = [(count, *sizes[tag]) for tag, count in live.items() if tag in sizes]
@@ -219,7 +216,7 @@ def row(status: ClusterStatus, sizes: Sizes, base_url: str, name: str = "") -> d
 
 
 def names(statuses: Iterable[ClusterStatus]) -> dict[str, str]:
-    """Map ids to names that no other row has: sessions of one project may share a name."""
+    """Map ids to unique names, since sessions of one project may share a name."""
     listed = list(statuses)
     often = Counter(status.name for status in listed)
     return {
@@ -229,11 +226,10 @@ def names(statuses: Iterable[ClusterStatus]) -> dict[str, str]:
 
 
 def shares(name: str, total: Any, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-    """Return worker counts by tag, from the one total that the sidebar requests.
-
-    The proportions of several pools are kept, and no pool loses its last worker while there are
-    enough for all. Raises ClusterError for an invalid number, a cluster without pools, or several
-    pools without workers.
+    """Divide the total worker count from the sidebar among the pools, by tag.
+    The proportions of several pools are kept, and each pool keeps a worker if there are enough.
+    Raises ClusterError for an invalid number, a cluster without pools, or several pools without
+    workers.
     """
     if isinstance(total, bool) or not isinstance(total, int) or total < 0:
         raise ClusterError(f"cluster {name!r} cannot have {total!r} workers: give 0 or more")
@@ -262,7 +258,7 @@ def shares(name: str, total: Any, pools: Mapping[str, PoolStatus]) -> dict[str, 
 
 
 def bounds(name: str, adapt: Any, pools: Mapping[str, PoolStatus]) -> tuple[str, int, int | None]:
-    """Return the only pool's tag and bounds. Raises ClusterError for several pools or no range."""
+    """Return the only pool's tag and bounds. ClusterError for several pools or invalid bounds."""
     if len(pools) != 1:
         raise ClusterError(
             f"cluster {name!r} has {len(pools)} pools, and the sidebar has bounds for one",

@@ -1,4 +1,4 @@
-"""Metrics of a cluster for Prometheus, in the HTTP server of its scheduler.
+"""Metrics of a cluster for Prometheus, in its scheduler's HTTP server.
 
-They are numbers of its overviews. The scheduler mounts ``routes`` by name.
+They come from the scheduler's overviews. The scheduler mounts ``routes`` by name.
 """

@@ -1,4 +1,4 @@
-"""Metrics of an overview, in the form of prometheus-client. No I/O.
+"""Metrics of an overview as objects of prometheus-client. No I/O.
 
 Names follow https://prometheus.io/docs/practices/naming/. Labels are bounded in number and size.
 """
@@ -34,7 +34,7 @@ def exposition(overview: Overview) -> bytes:
 
 
 class _Collected(Collector):
-    """Metrics that were made already, in the form that prometheus-client requires."""
+    """Collector of existing metrics, as prometheus-client requires."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics
@@ -127,7 +127,7 @@ def _calls(tasks: Iterable[TaskOverview]) -> Iterator[Metric]:
 
 
 def _labelled(tasks: Iterable[TaskOverview]) -> Iterator[tuple[Sequence[str], TaskOverview]]:
-    """Yield the labels and numbers of task names. Names with equal labels are summed up."""
+    """Yield labels and numbers of task names. Names with equal labels are added up."""
     summed: dict[tuple[str, str], TaskOverview] = {}
     for task in tasks:
         names = label(task.name), label(task.tag or "")

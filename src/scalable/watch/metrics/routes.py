@@ -1,4 +1,4 @@
-"""Page of metrics, which Dask's HTTP server mounts behind the cluster's token."""
+"""Page of metrics. Dask's HTTP server mounts it behind the cluster's token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MISSING += "(pip install 'scalable[metrics]')\n"
 
 
 class Metrics(dask_metrics_handler()):  # type: ignore[misc]
-    """Dask's metrics of the scheduler and of its process, and those of the overview."""
+    """Dask's metrics of the scheduler and its process, and the metrics of the overview."""
 
     async def get(self) -> None:
         self.set_header("Cache-Control", "no-store")

@@ -1,4 +1,4 @@
-"""The application: it requests overviews, and leads from screen to screen."""
+"""The application, which requests overviews and manages the screens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIST_EVERY_S = 5.0
 
 
 class TopApp(App[None]):
-    """A terminal application that shows the named cluster, or the list of all running ones."""
+    """Terminal application for the named cluster, or for the list of running ones."""
 
     CSS_PATH = "app.css"
     TITLE = "scalable top"

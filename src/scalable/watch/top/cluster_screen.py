@@ -54,7 +54,7 @@ _GRIDS = {
 
 
 class ClusterScreen(Screen[None]):
-    """Pools, tasks, workers, failures, decisions, managers and use of one cluster."""
+    """Pools, tasks, workers, failures, decisions, managers and utilisation of one cluster."""
 
     AUTO_FOCUS = "#tasks"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -222,7 +222,7 @@ class ClusterScreen(Screen[None]):
     # Keys ---------------------------------------------------------------------------------------
 
     def _grid(self) -> Grid | None:
-        """Return the grid that has the focus, or the main one of the tab."""
+        """Return the focused grid, or the tab's main one."""
         names = _GRIDS[self._tab]
         focused = self.focused
         if isinstance(focused, Grid) and focused.id in names:
@@ -244,7 +244,7 @@ class ClusterScreen(Screen[None]):
             self._look()
 
     def action_filter(self) -> None:
-        """Ask for a string that the rows must contain."""
+        """Ask for a filter string for the rows."""
 
         def take(text: str | None) -> None:
             if text is not None:
@@ -256,7 +256,7 @@ class ClusterScreen(Screen[None]):
         )
 
     def action_pool(self) -> None:
-        """Show the rows of the next pool only, or of all after the last one."""
+        """Show only the rows of the next pool, or all rows after the last pool."""
         overview = self._watched.overview
         tags = [None, *(overview.pools if overview is not None else ())]
         place = tags.index(self._pool) if self._pool in tags else 0
@@ -264,7 +264,7 @@ class ClusterScreen(Screen[None]):
         self._show()
 
     def action_sort(self) -> None:
-        """Sort by the next column, or in the order of the scheduler after the last one."""
+        """Sort by the next column, or in the scheduler's order after the last column."""
         grid = self._grid()
         if grid is None or grid.id is None:
             return
@@ -276,7 +276,7 @@ class ClusterScreen(Screen[None]):
         self._show()
 
     def action_turn(self) -> None:
-        """Sort in the other direction."""
+        """Reverse the sort order."""
         grid = self._grid()
         if grid is not None and grid.id in self._orders:
             title, down = self._orders[grid.id]
@@ -311,7 +311,7 @@ class ClusterScreen(Screen[None]):
     # Changes, after a confirmation --------------------------------------------------------------
 
     def action_drain(self) -> None:
-        """Drain and stop the row's worker, after a confirmation."""
+        """Drain and stop the selected worker, after a confirmation."""
         grid = self._grid()
         row = None if grid is None else grid.chosen
         if grid is None or grid.id != "workers" or row is None:
@@ -330,7 +330,7 @@ class ClusterScreen(Screen[None]):
         self.app.push_screen(Confirm(question), take)
 
     def action_scale(self) -> None:
-        """Set the number of workers of the row's pool, after a confirmation."""
+        """Set the number of workers of the selected pool, after a confirmation."""
         grid, overview = self._grid(), self._watched.overview
         row = None if grid is None else grid.chosen
         tag = row.pool if row is not None and row.pool else self._pool
@@ -410,7 +410,7 @@ Parts = list[tuple[str, str]]
 def details_of(
     grid: str | None, row: Row, table: Table, watched: Watched
 ) -> tuple[str, Parts, str | None]:
-    """Return title and parts of a row's details, and what can be explained about it, or None."""
+    """Return title and parts of a row's details, and the subject to explain, or None."""
     parts: Parts = [
         (column.title, cell) for column, cell in zip(table.columns, row.cells, strict=True)
     ]
@@ -454,7 +454,7 @@ _MOST_LINES = 500
 
 
 class Confirm(ModalScreen[bool]):
-    """A question that is answered with yes or no."""
+    """Question with the answers yes and no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes"),
@@ -466,7 +466,7 @@ class Confirm(ModalScreen[bool]):
         self._question = question
 
     def compose(self) -> ComposeResult:
-        """Show the question and two buttons, of which "No" has the focus."""
+        """Show the question and two buttons, with the focus on "No"."""
         with Vertical(classes="box"):
             yield Static(Text(self._question))
             with Horizontal(classes="buttons"):
@@ -481,7 +481,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class QuestionScreen(ModalScreen[str | None]):
-    """A question that is answered with a string, or None if it is cancelled."""
+    """Question with a string as answer, or None if cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel")]
 
@@ -503,7 +503,7 @@ class QuestionScreen(ModalScreen[str | None]):
 
 
 class Details(ModalScreen[None]):
-    """Titles and texts of any content, which are made harmless and can be scrolled."""
+    """Titles and texts of any content, made harmless, with scrolling."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "leave", "Back")]
 
@@ -527,7 +527,6 @@ class Details(ModalScreen[None]):
         return shown
 
     def add(self, parts: Sequence[tuple[str, str]]) -> None:
-        """Show other parts before the present ones."""
         self._parts = (*parts, *self._parts)
         self.query_one("#parts", Static).update(self._text())
 
@@ -539,7 +538,7 @@ class Details(ModalScreen[None]):
 
 
 def one_line_of(line: str) -> str:
-    """Return a line without control characters. Its indentation stays."""
+    """Return a line without control characters, keeping its indentation."""
     indent = len(line) - len(line.lstrip(" "))
     return " " * min(indent, 40) + one_line(line)
 
@@ -551,7 +550,7 @@ KEPT = {"decisions": 500, "failures": 500, "samples": 1_200}
 
 
 class Watched:
-    """Last overview of a cluster (None before the first), and its events from many answers."""
+    """Latest overview of a cluster (None at first), and the events of all answers."""
 
     def __init__(self) -> None:
         self.overview: Overview | None = None
@@ -573,12 +572,10 @@ class Watched:
 
     @property
     def decisions(self) -> list[Mapping[str, Any]]:
-        """Changes of desired worker counts, the oldest first."""
         return self._events["decisions"]
 
     @property
     def failures(self) -> list[Mapping[str, Any]]:
-        """Rows about failed tasks, the oldest first."""
         return self._events["failures"]
 
     @property

@@ -1,4 +1,4 @@
-"""A table of the application, which keeps its cursor while its rows change."""
+"""Table of the application that keeps its cursor while its rows change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BAR_STYLES = {"█": "green", "x": "bold red", "-": "magenta", "▒": "cyan", "
 
 
 class Grid(DataTable[Text]):
-    """A widget that shows a :class:`.Table`, whose cells are not read as markup."""
+    """Widget that shows a :class:`.Table`, without interpreting markup."""
 
     # Rows are selected, not cells: the keys for the ends of a row lead to the ends of the table.
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -35,12 +35,11 @@ class Grid(DataTable[Text]):
 
     @property
     def chosen(self) -> Row | None:
-        """The row of the cursor, or None in an empty table."""
         place = self.cursor_row
         return self.table.rows[place] if 0 <= place < len(self.table.rows) else None
 
     def fill(self, table: Table, *, sorted_by: str = "", down: bool = False) -> None:
-        """Show a sorted table, whose column ``sorted_by`` is marked."""
+        """Show a sorted table, with a mark at the column ``sorted_by``."""
         before = self.chosen
         width = max(20, self.size.width - 2)
         titles = [

@@ -1,4 +1,4 @@
-"""Sources of what the application shows, and of what it can change."""
+"""Sources of the application's data, and its actions on clusters."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from scalable.model.overview import Events, Overview, WorkerOverview
 
 
 class WatchedCluster(Protocol):
-    """A watched cluster. Its methods may block. Their errors are ScalableErrors."""
+    """A watched cluster. Its methods may block, and raise only ScalableErrors."""
 
     def look(self, since: int) -> tuple[Overview, Events]:
-        """Return the overview of the cluster, and its events after the number ``since``."""
+        """Return the overview of the cluster, and its events after number ``since``."""
 
     def workers(self) -> Sequence[WorkerOverview]:
         """Return the workers of the cluster."""
 
     def explain(self, about: str) -> list[str]:
-        """Return the explanations of a tag, a task's key or a task name, one string each."""
+        """Return the explanations of a tag, a task's key or a task name as strings."""
 
     def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return the new total and the target's limit if counts exceed it, or else None."""
+        """Return the new total and the target's limit if counts exceed it, otherwise None."""
 
     def scale(self, counts: Mapping[str, int]) -> None:
         """Set desired worker counts."""
@@ -34,7 +34,7 @@ class WatchedCluster(Protocol):
 
 
 class ClusterSource:
-    """A cluster, or a session in another process of the user, by its name, id or run."""
+    """A cluster, or a session in another process of the user, given by name, id or run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class ClusterSource:
 
 
 class Sources(Protocol):
-    """The clusters and sessions that can be watched."""
+    """Clusters and sessions that can be watched."""
 
     def living(self) -> RunningClusters:
         """Return the running clusters and sessions. May block for seconds."""
@@ -71,7 +71,7 @@ class Sources(Protocol):
 
 
 class AllClusters:
-    """The clusters and sessions of this user."""
+    """Clusters and sessions of this user."""
 
     def living(self) -> RunningClusters:
         return discovery.running_clusters()
