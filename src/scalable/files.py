@@ -119,7 +119,7 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-# Secrets -----------------------------------------------------------------------------------------
+# Secrets ------------------------------------------------------------------------------------------
 
 
 def read_secrets(sources: Mapping[str, str], directory: Path | None = None) -> dict[str, str]:

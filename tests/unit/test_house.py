@@ -76,15 +76,8 @@ LOADED_BY_NAME = re.compile(
 FEW_LINES = 60
 #: Small modules with one importer, as of now. The list may only become shorter.
 SMALL = {
-    "manifest/choose",
-    "manifest/differences",
-    "manifest/order",
     "manifest/yaml_writer",
-    "model/failures",
-    "model/traits",
     "providers/local/cluster",
-    "scaling/target_duration",
-    "views/page",
     "watch/metrics/routes",
 }
 
@@ -114,7 +107,7 @@ def test_a_small_module_has_two_importers_or_a_reason():
         alone = len(users.get(name.replace("/", "."), ())) < 2
         if few and alone and not LOADED_BY_NAME.fullmatch(name):
             small.add(name)
-    assert small <= SMALL, sorted(small - SMALL)
+    assert small == SMALL
 
 
 # Docstrings ---------------------------------------------------------------------------------------

@@ -384,7 +384,7 @@ class BundlesInFlight:
 
 # Losses -------------------------------------------------------------------------------------------
 
-#: Number of lost workers after which a task is given up, as in Dask.
+#: Number of lost workers after which a task of an executor is given up. Dask allows one more.
 LOSSES = 3
 #: Largest number of tasks of one lost bundle that are suspected.
 MOST_SUSPECTS = 256

@@ -39,7 +39,7 @@ _SCHEDULER = "distributed.scheduler:Scheduler"
 _TASK = "distributed.scheduler:TaskState"
 _WORKER = "distributed.scheduler:WorkerState"
 
-# Messages -------------------------------------------------------------------------------------
+# Messages -----------------------------------------------------------------------------------------
 
 
 @seams.relies_on(
@@ -81,7 +81,7 @@ def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None
     scheduler.stream_handlers[operation] = handler
 
 
-# Tasks ----------------------------------------------------------------------------------------
+# Tasks --------------------------------------------------------------------------------------------
 
 
 @seams.relies_on(
@@ -205,7 +205,7 @@ def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
     return list(message["workers"]) if message.get("action") == "restart-workers" else []
 
 
-# Workers --------------------------------------------------------------------------------------
+# Workers ------------------------------------------------------------------------------------------
 
 
 @seams.relies_on(

@@ -202,20 +202,11 @@ class PoolStatus:
 
     def __add__(self, other: Self) -> Self:
         """Sum the counts of two managers, preferring the first one's reasons."""
-        return dataclasses.replace(
-            self,
-            wanted=self.wanted + other.wanted,
-            running=self.running + other.running,
-            launching=self.launching + other.launching,
-            draining=self.draining + other.draining,
-            failed=self.failed + other.failed,
-            slots=max(self.slots, other.slots),
-            reason=self.reason or other.reason,
-            waiting=self.waiting or other.waiting,
-            lost=self.lost + other.lost,
-            last_loss=self.last_loss or other.last_loss,
-            suspended=self.suspended + other.suspended,
-        )
+        total = {}
+        for name, mine in self.to_dict().items():
+            its = getattr(other, name)
+            total[name] = mine or its if name in _POOL else mine + its
+        return dataclasses.replace(self, **total | {"slots": max(self.slots, other.slots)})
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -241,7 +241,7 @@ def managers_table(overview: Overview) -> Table:
     return Table(MANAGER_COLUMNS, tuple(rows), "no managers")
 
 
-# Cached results in words: hits, misses and their reasons, and the time that was s -----------------
+# Cached results in words: hits, misses and their reasons, and saved time --------------------------
 
 
 #: Maximum number of reasons in a line.
@@ -306,7 +306,7 @@ def _part(table: Table, width: int, title: str = "") -> list[str]:
     return ["", *([f"{title}:"] if title else []), *table.lines(width)]
 
 
-# Events of a cluster as tables: decisions, failures by cause, and the use of its  -----------------
+# Events of a cluster as tables: decisions, failures by cause, and worker use ----------------------
 
 
 DECISION_COLUMNS = (

@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import json
+import re
 import subprocess
 
 import pytest
@@ -288,12 +289,13 @@ def test_faults_of_a_target_are_found_without_a_request(options, component, code
 
 @pytest.mark.parametrize("kind", ["fargate", "ec2"])
 def test_a_plan_shows_every_request_without_asking(kind):
-    made = objects(spec({"cluster_type": kind}, cpus=1, memory="2G"), {"a": 2}, "name")
+    options = {"cluster_type": kind, "disk": "80GiB"}
+    made = objects(spec(options, cpus=1, memory="2G"), {"a": 2}, "name")
     for text in made.values():
         json.loads(text)
     assert {"security-group-inside.json", "role-manager.json"} <= made.keys()
     file = "task-definition-a.json" if kind == "fargate" else "launch-template-a.json"
-    assert file in made
+    assert re.search(rb'"(VolumeSize|sizeInGiB)": 80\b', made[file])
 
 
 @pytest.mark.parametrize(

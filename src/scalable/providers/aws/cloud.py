@@ -440,7 +440,8 @@ def _machine(its: Settings, request: MachineRequest) -> dict[str, Any]:
             its.offers, its.instance_types, request.cpus, request.memory_bytes, request.gpus,
             max(1, len(request.units)), share_counted(its.spot_share, request),
         )  # fmt: skip
-        frame = InstanceFrame(region, its.ami or "ami-0", "INSTANCE-PROFILE", SECRET)
+        disk = None if its.disk_gib is None else ("ROOT-DEVICE", its.disk_gib)
+        frame = InstanceFrame(region, its.ami or "ami-0", "INSTANCE-PROFILE", SECRET, disk=disk)
         return {
             f"launch-template-{name}.json": instances.launch_template(request, frame, network_ids),
             f"fleet-{name}.json": instances.fleet(

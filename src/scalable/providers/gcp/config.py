@@ -65,7 +65,7 @@ def quote(spec: DeploymentSpec) -> Quote:
         return Quote()
     first = spec.options.get("instance_type")
     types = (*([first] if first else []), *spec.options.get("instance_types", ()))
-    spot = spot_share(spec.options.get("spot") or spec.options.get("preemptible"))
+    spot = spot_share(spec.options.get("preemptible"))
     return machines(offers_for(region, spec), types, spot).quote(spec)
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from scalable.model import ComponentSpec
 
-# Marks ------------------------------------------------------------------------------------------
+# Marks --------------------------------------------------------------------------------------------
 
 #: Id of the cluster.
 CLUSTER = "scalable-cluster"

@@ -29,6 +29,15 @@ DIRECTIVE = names.Rule(
 _COMPONENT = "write {} in the component instead"
 _TARGET = "write {} in the target instead"
 _NONE = "leave it out"
+#: Options of a target that are passed on, sbatch's option for each, and the environment variable
+#: with a user's default, which sbatch prefers to the option in a script.
+_PASSED = {
+    "account": ("account", "SBATCH_ACCOUNT"),
+    "queue": ("partition", "SBATCH_PARTITION"),
+    "qos": ("qos", "SBATCH_QOS"),
+    "constraint": ("constraint", "SBATCH_CONSTRAINT"),
+    "reservation": ("reservation", "SBATCH_RESERVATION"),
+}
 #: Hints for the options that scalable sets, or with which it could not work.
 _OURS = {
     "job-name": _NONE,
@@ -45,11 +54,7 @@ _OURS = {
     "requeue": _NONE,
     "no-requeue": _NONE,
     "time": _TARGET.format("walltime"),
-    "account": _TARGET.format("account"),
-    "partition": _TARGET.format("queue"),
-    "qos": _TARGET.format("qos"),
-    "constraint": _TARGET.format("constraint"),
-    "reservation": _TARGET.format("reservation"),
+    **{option: _TARGET.format(name) for name, (option, _) in _PASSED.items()},
     "clusters": _NONE,
     "parsable": _NONE,
     "test-only": _NONE,
@@ -159,8 +164,7 @@ def slurm_memory(memory_bytes: int) -> str:
     return f"{math.ceil(memory_bytes / MIB)}M"
 
 
-#: Options of a script, and the environment variables with a user's default. sbatch prefers the
-#: variable to the option in the script.
+#: Options of a script, and the environment variables that sbatch prefers to them.
 _OVERRIDDEN_BY = {
     "array": ("SBATCH_ARRAY_INX",),
     "wait": ("SBATCH_WAIT",),
@@ -172,11 +176,7 @@ _OVERRIDDEN_BY = {
     "mem": ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE"),
     "gres": ("SBATCH_GRES",),
     "time": ("SBATCH_TIMELIMIT",),
-    "account": ("SBATCH_ACCOUNT",),
-    "partition": ("SBATCH_PARTITION",),
-    "qos": ("SBATCH_QOS",),
-    "constraint": ("SBATCH_CONSTRAINT",),
-    "reservation": ("SBATCH_RESERVATION",),
+    **{option: (variable,) for option, variable in _PASSED.values()},
 }
 
 
@@ -224,11 +224,10 @@ def directives(template: JobTemplate) -> list[str]:
     walltime_s = walltime_of(options)
     if walltime_s is not None:
         made.append(f"--time={slurm_time(walltime_s)}")
-    named = {"queue": "partition"}
-    chosen = [o for o in ("account", "queue", "qos", "constraint", "reservation") if options.get(o)]
-    for option in chosen:
-        value = names.ARGUMENT.require(str(options[option]), ProviderError)
-        made.append(f"--{named.get(option, option)}={quoted(value)}")
+    for name, (option, _) in _PASSED.items():
+        if options.get(name) is not None:
+            value = names.ARGUMENT.require(str(options[name]), ProviderError)
+            made.append(f"--{option}={quoted(value)}")
     for given in options.get("directives", ()):
         fault = directive_fault(given)
         if fault is None and component.gpus and given.startswith("--gres"):
