@@ -18,8 +18,8 @@ from scalable.errors import ManifestError, ProviderError
 
 logger = logging.getLogger("scalable.storage")
 
-#: Scheme -> extra of this package that installs its library, or None where fsspec itself suffices.
-SCHEMES: dict[str, str | None] = {"file": None, "s3": "s3", "gs": "gs", "memory": None}
+#: Maps schemes to the libraries that they need, or None where fsspec itself suffices.
+SCHEMES: dict[str, str | None] = {"file": None, "s3": "s3fs", "gs": "gcsfs", "memory": None}
 #: Seconds that a store has to report the size of an object.
 SIZE_TIMEOUT_S = 5.0
 #: Advice for a URL that contains a secret.
@@ -207,10 +207,9 @@ class Storage:
         try:
             fs, path = url_to_fs(self.root)  # type: ignore[no-untyped-call]
         except ImportError as error:
-            extra = SCHEMES[scheme]
             raise ProviderError(
                 f"{scheme}:// needs a library that this Python lacks: {error}",
-                hint=f"pip install 'scalable[{extra}]', also in the image of the workers",
+                hint=f"pip install {SCHEMES[scheme]}, also in the image of the workers",
             ) from error
         return fs, path
 

@@ -69,7 +69,7 @@ def test_programs_and_extras_are_those_of_the_providers_in_the_manifest(
     found = rows()
     assert "slurm: sbatch" not in found
     assert [found[name]["verdict"] for name in EXTRAS] == ["warn", "ok", "ok"]
-    assert found["extra aws"]["mend"] == "python -m pip install 'scalable[aws]'"
+    assert found["extra aws"]["mend"] == "python -m pip install 'aiobotocore>=2.13'"
     assert "not installed: aiobotocore" in found["extra cloud"]["fact"]
     manifest.write_text("version: [")
     assert rows(code=1)["manifest"]["verdict"] == "fail"

@@ -173,4 +173,4 @@ def test_no_terminal_and_no_textual_are_named(place, monkeypatch):
     monkeypatch.setattr("scalable.cli.commands.top.find_spec", lambda name: None)
     done = program("top", here=True)
     assert "scalable top needs textual" in done.stderr
-    assert "pip install 'scalable[tui]'" in done.stderr
+    assert "pip install textual" in done.stderr

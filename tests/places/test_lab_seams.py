@@ -114,7 +114,7 @@ def test_without_the_extra_the_extension_says_so_and_does_nothing(monkeypatch, c
     with caplog.at_level("INFO"):
         extension._link_jupyter_server_extension(app)
         extension._load_jupyter_server_extension(app)
-    assert "no_such_package: pip install 'scalable[jupyter]'" in caplog.text
+    assert "no_such_package: pip install dask-labextension" in caplog.text
 
 
 # What an installation puts into place -------------------------------------------------------------

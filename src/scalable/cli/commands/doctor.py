@@ -80,19 +80,19 @@ def package_rows(needed: set[str]) -> Iterator[CheckRow]:
 
     yield CheckRow("python", "ok", f"version {platform.python_version()}")
     if _installed(PACKAGE) is None:
-        mend = f"python -m pip install {PACKAGE}"
+        mend = "python -m pip install ., in a clone"
         yield CheckRow(
             PACKAGE, "warn", "it is not installed, so its requirements are not known", mend
         )
         return
     yield CheckRow(PACKAGE, "ok", f"version {__version__}")
-    absent: dict[str, set[str]] = {}
+    absent: dict[str, dict[str, str]] = {}  # requirement by name
     for requirement in map(Requirement, requires(PACKAGE) or ()):
         found = _installed(requirement.name)
         for extra in str(requirement.marker or "").split('extra == "')[1:]:
-            absent.setdefault(extra.partition('"')[0], set())
+            missing = absent.setdefault(extra.partition('"')[0], {})
             if found is None:
-                absent[extra.partition('"')[0]].add(requirement.name)
+                missing[requirement.name] = f"{requirement.name}{requirement.specifier}"
         if requirement.name in ("dask", "distributed") and requirement.marker is None:
             shown = "not installed" if found is None else f"version {found}"
             fact = f"{shown} (supported: {requirement.specifier})"
@@ -103,7 +103,7 @@ def package_rows(needed: set[str]) -> Iterator[CheckRow]:
         if name == "all":
             continue
         fact = f"not installed: {', '.join(sorted(missing))}" if missing else "installed"
-        mend = f"python -m pip install '{PACKAGE}[{name}]'"
+        mend = " ".join(["python -m pip install", *map(repr, missing.values())]) if missing else ""
         yield CheckRow(f"extra {name}", "warn" if missing and name in needed else "ok", fact, mend)
 
 

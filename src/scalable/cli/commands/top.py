@@ -54,7 +54,7 @@ def _run(name: str | None) -> None:
     if find_spec("textual") is None:
         raise ClusterError(
             "scalable top needs textual, which is not installed",
-            hint="pip install 'scalable[tui]'; scalable top --once works without it",
+            hint="pip install textual; scalable top --once works without it",
         )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("standard output is not a terminal: scalable top --once prints text")

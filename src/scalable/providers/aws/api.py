@@ -237,7 +237,7 @@ class AWSApi:
                 from aiobotocore.session import get_session
             except ImportError as error:
                 raise ProviderError(
-                    "aiobotocore is not installed", hint="pip install 'scalable[aws]'"
+                    "aiobotocore is not installed", hint="pip install aiobotocore"
                 ) from error
             self._session = get_session()
             # Service descriptions are megabytes of JSON: a process reads each of them once.

@@ -266,7 +266,7 @@ class Channel:
         except ImportError as error:
             raise ProviderError(
                 "the libraries of Google Cloud are not installed",
-                hint="pip install 'scalable[gcp]'",
+                hint="pip install google-cloud-compute",
             ) from error
         try:
             found: tuple[Any, str | None] = google.auth.default(scopes=SCOPES)

@@ -342,7 +342,7 @@ async def _open(context: str | None) -> Any:
         client, config = load()
     except ImportError as error:
         raise ProviderError(
-            "kubernetes-asyncio is not installed", hint="pip install 'scalable[kubernetes]'"
+            "kubernetes-asyncio is not installed", hint="pip install kubernetes-asyncio pathspec"
         ) from error
     configuration = client.Configuration()
     try:

@@ -93,7 +93,7 @@ class LocalProvider:
 
         options = spec.options
         if options["dashboard_address"] and find_spec("bokeh") is None:
-            raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
+            raise ProviderError("a dashboard needs bokeh", hint="pip install bokeh")
         processes = bool(options["processes"])
         server, self._prepared = self._prepared, None
         if server is None and processes:

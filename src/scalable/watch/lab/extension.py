@@ -8,7 +8,7 @@ from typing import Any
 
 logger = logging.getLogger("scalable.watch.lab")
 
-EXTRA = "pip install 'scalable[jupyter]'"
+EXTRA = "pip install dask-labextension"
 #: Packages of the extra that the sidebar needs.
 NEEDED = ("dask_labextension", "jupyter_server_proxy")
 

@@ -17,7 +17,7 @@ _LEFT_OUT = (
     "written for {} at most\n"
 )
 _MISSING = "# There are no metrics: prometheus-client is missing on the scheduler's machine "
-_MISSING += "(pip install 'scalable[metrics]')\n"
+_MISSING += "(pip install prometheus-client)\n"
 
 
 class Metrics(dask_metrics_handler()):  # type: ignore[misc]
