@@ -35,7 +35,7 @@ class ScalableError(Exception):
 
 
 class ManifestError(ScalableError):
-    """A manifest has errors, all of them in ``diagnostics``."""
+    """A manifest has errors. ``diagnostics`` contains all of them."""
 
     code = "E_MANIFEST"
     exit_code = 2

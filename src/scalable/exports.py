@@ -11,7 +11,7 @@ from typing import Any
 def exported_lazily(
     package: str, exported: Mapping[str, tuple[str, ...]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a package, from its names by module."""
+    """Return ``__getattr__`` and ``__dir__`` of a package, given its public names by module."""
     sources = {name: module for module, names in exported.items() for name in names}
 
     def load(name: str) -> Any:

@@ -38,7 +38,7 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def read_tail(path: Path, limit: int = 8192) -> str:
-    """Return the last whole lines of a file, at most ``limit`` bytes. Empty if unreadable."""
+    """Return a file's last whole lines, at most ``limit`` bytes, or nothing if unreadable."""
     try:
         with path.open("rb") as file:
             begin = file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
@@ -124,7 +124,7 @@ def private_directory(path: Path) -> Path:
 
 def read_secrets(sources: Mapping[str, str], directory: Path | None = None) -> dict[str, str]:
     """Return a component's secret values by variable, from ``env:NAME`` or ``file:PATH``.
-    Relative paths start at ``directory``. A missing one raises ClusterError without any value.
+    Relative paths start at ``directory``. A missing secret raises ClusterError without any value.
     """
     found = {}
     for name, source in sources.items():

@@ -42,7 +42,7 @@ def _is_here(spec: DeploymentSpec, run: EarlierRun) -> bool:
 def _placed(
     spec: DeploymentSpec, history: Iterable[EarlierRun]
 ) -> list[tuple[str | None, CallRecord]]:
-    """Return the measured tasks to use, the latest first, with any other target of theirs."""
+    """Return the measured tasks, latest first, each with its target if that is another one."""
     # Tasks of other targets count if none of their name ran on this target.
     calls = [(run, call) for run in history for call in reversed(run.calls)]
     here = {(call.tag, call.task) for run, call in calls if _is_here(spec, run)}
@@ -112,7 +112,7 @@ def gather(
 def knowledge_of(
     spec: DeploymentSpec, history: Sequence[EarlierRun], prices: Prices | None = None
 ) -> Knowledge:
-    """Return a plan's inputs from earlier runs, the latest first."""
+    """Return a plan's inputs from earlier runs, which are given latest first."""
     traits = provider_traits(spec.provider_name)
     here = [run for run in history if _is_here(spec, run)]
     complete = [run for run in history if run.status == "completed" and run.whole]
@@ -202,7 +202,7 @@ def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
 
 
 def _busiest(runs: Iterable[EarlierRun]) -> dict[str, int]:
-    """Return the largest number of tasks that one run sent to each pool."""
+    """Map each pool to the largest number of its tasks in one run."""
     found: dict[str, int] = {}
     for run in runs:
         of_run: dict[str, int] = defaultdict(int)
@@ -216,8 +216,8 @@ def _match(
     spec: DeploymentSpec, counts: Mapping[tuple[str, str], int]
 ) -> tuple[dict[str, int], list[TaskSpec]]:
     """Return the task counts of the manifest's names, and the names missing in the manifest.
-    Tasks routed by tag are recorded under their function's name. They count as tasks of a pool's
-    only manifest name if runs have no tasks of that name.
+    Tasks routed by tag are recorded under their function's name. If a pool's only manifest name has
+    no tasks in runs, they count as tasks of that name.
     """
     listed = {
         task.name: counts[task.component, task.name]

@@ -1,6 +1,4 @@
-"""Frame of the user's own code in which a task failed, as ``file:line in function``.
-It is found in an exception, or in a traceback as a string.
-"""
+"""Search for the frame of the user's code in which a task failed, in errors or tracebacks."""
 
 from __future__ import annotations
 

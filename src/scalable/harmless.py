@@ -78,7 +78,7 @@ class HarmlessFormatter(logging.Formatter):
 
 
 def make_warnings_harmless() -> None:
-    """Make the messages harmless that Python prints while logging is not configured."""
+    """Make log messages harmless in processes without a logging configuration."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(HarmlessFormatter())
 

@@ -39,7 +39,7 @@ def identify_process() -> dict[str, Any]:
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """Return another local process's identity. It matches no process if that has exited."""
+    """Return another local process's identity. If it has exited, the identity matches nothing."""
     try:
         started_at = psutil.Process(pid).create_time()
     except psutil.Error:

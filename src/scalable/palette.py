@@ -21,7 +21,7 @@ OTHER = ("#9a9a9a", "#7d7d7d")
 
 
 def number_of(name: str) -> int:
-    """Return a task name's index, not always distinct, in :data:`LIGHT` and :data:`DARK`."""
+    """Return a task name's colour index. Several names may have the same one."""
     return zlib.crc32(name.encode(errors="replace")) % len(LIGHT)
 
 

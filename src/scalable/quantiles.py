@@ -54,9 +54,7 @@ class Durations:
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """Return a quantile of sorted values by linear interpolation.
-    This is type 7 of Hyndman and Fan (1996), NumPy's default.
-    """
+    """Return a quantile of sorted values, interpolated linearly as by NumPy's default (type 7)."""
     position = q * (len(ordered) - 1)
     below = int(position)
     above = min(below + 1, len(ordered) - 1)

@@ -81,7 +81,7 @@ def runs_dir() -> Path:
 
 
 def budget() -> float | None:
-    """Return the amount in SCALABLE_BUDGET or None. ClusterError for an invalid amount."""
+    """Return the amount in SCALABLE_BUDGET or None. Raises ClusterError for an invalid amount."""
     written = os.environ.get(BUDGET)
     if not written:
         return None

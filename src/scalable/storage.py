@@ -122,7 +122,7 @@ class Storage:
         Raises
         ------
         ProviderError
-            When the library for the URL's scheme is not installed.
+            If the library for the URL's scheme is not installed.
         """
         return self._opened()[0]
 
@@ -144,7 +144,7 @@ class Storage:
         Raises
         ------
         ValueError
-            When the path leads out of the storage.
+            If the path is outside the storage.
         """
         inner = _inner(path)
         joint = "" if self.root.endswith("/") else "/"
@@ -165,9 +165,9 @@ class Storage:
         Raises
         ------
         ValueError
-            When the path leads out of the storage.
+            If the path is outside the storage.
         ProviderError
-            When the library for the URL's scheme is not installed.
+            If the library for the URL's scheme is not installed.
         """
         whole = self.path(path)
         if "r" not in mode and SCHEMES[scheme_of(self.root)] is None:
@@ -181,12 +181,12 @@ class Storage:
         return bool(self.fs.exists(whole))
 
     def ls(self, path: str = "") -> list[str]:
-        """Return the sorted paths, within the storage, of a directory's contents.
+        """Return the sorted paths of a directory's contents, relative to the storage.
 
         Raises
         ------
         FileNotFoundError
-            When there is no such directory.
+            If there is no such directory.
         """
         top = self.path().strip("/")
         self.fs.invalidate_cache()

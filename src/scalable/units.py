@@ -89,7 +89,7 @@ def parse_duration(text: str | float) -> float:
 
 
 def parse_walltime(text: str | int) -> float:
-    """Return the seconds in a walltime as for ``sbatch --time`` (man page), or such as ``4h``.
+    """Return the seconds in a walltime written as for ``sbatch --time`` or like ``4h``.
     A bare number is minutes. Other strings raise ValueError.
     """
     stripped = str(text).strip()

@@ -1,5 +1,5 @@
 """Result cache: cache keys, and the store of results by key.
 
-Which tasks are cached, and how results reach workers and clients, is decided elsewhere. Does not
-import Dask.
+Other packages decide which tasks are cached, and how results reach workers and clients. This
+package does not import Dask.
 """

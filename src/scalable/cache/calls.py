@@ -165,8 +165,7 @@ class Misses:
 
     def outcome(self, key: CallKey, asked_at: float, running_s: float) -> CacheOutcome:
         """Return the outcome of a task that ran. Must be called before its result is stored.
-        Results stored after ``asked_at`` (seconds since 1970) belong to concurrent tasks and are
-        ignored.
+        Ignores results stored after ``asked_at`` (seconds since 1970) by concurrent tasks.
         """
         with self._lock:
             spent = self._spent.setdefault(key.function, _Spent())

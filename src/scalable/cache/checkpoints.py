@@ -155,7 +155,7 @@ class Checkpoints:
         return CheckpointSizes(number, size)
 
     def _make(self, place: Path, name: str) -> None:
-        """Create a task's directory and its first attempt's in one rename, or raise OSError."""
+        """Create a task's and its first attempt's directory in one rename. May raise OSError."""
         new = self._root / f"{_HIDDEN}{secrets.token_hex(8)}"
         new.mkdir(mode=0o700)
         try:
@@ -225,7 +225,7 @@ def _lease_key(path: Path) -> str:
 
 
 def _removed(path: Path, root: Path) -> None:
-    """Rename and delete a directory, so that processes never see a part. Gone is success."""
+    """Delete a directory after renaming it, so that no part is visible. Gone is success."""
     gone = root / f"{_HIDDEN}{secrets.token_hex(8)}"
     with suppress(FileNotFoundError):
         path.rename(gone)

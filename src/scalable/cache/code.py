@@ -250,7 +250,7 @@ class Reach:
         return self.code_id(value) if _is_code(value) else self._constant(module, constant, value)
 
     def _of_package(self, module: str, name: str, value: Any) -> str | None:
-        """Return the part for a name of a package: its code, or a value set by the program."""
+        """Return the part for a package's attribute: its code, or a value set by the program."""
         self._note_package(module)
         if _is_code(value):
             return self.code_id(value)
@@ -312,7 +312,7 @@ class Reach:
     # Validity -----------------------------------------------------------------------------------
 
     def is_current(self) -> bool:
-        """Return whether all names still refer to the same objects, whose content may change."""
+        """Return whether all names still refer to the same objects. Their content may differ."""
         return all(
             len(found := look()) == len(seen)
             and all(a is b for a, b in zip(found, seen, strict=True))
@@ -414,7 +414,7 @@ _NAME: Final = re.compile(r"[^\W\d]\w*")
 
 
 def shape(code: types.CodeType) -> list[Any]:
-    """Return the behaviour of a code object, without its file and line numbers."""
+    """Return the behaviour of a code object as values, without its file and line numbers."""
     return [
         code.co_code,
         [shape(c) if isinstance(c, types.CodeType) else c for c in code.co_consts],
@@ -452,7 +452,7 @@ def members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return the functions of a descriptor, or the value itself."""
+    """Return the functions in a descriptor, or the value itself if it is not a descriptor."""
     if isinstance(value, staticmethod | classmethod):
         return [type(value).__name__, value.__func__]
     if isinstance(value, property):

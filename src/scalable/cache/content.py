@@ -124,7 +124,7 @@ class Contents:
         self._hash.update(b")")
 
     def pairs(self, tag: bytes, items: Iterable[tuple[Any, Any]]) -> None:
-        """Write a tag and pairs, ordered by string key, or by the digest of the key."""
+        """Write a tag and pairs, ordered by key if all keys are strings, else by key digest."""
         named = list(items)
         if all(type(name) is str for name, _ in named):
             self._hash.update(b"%s[" % tag)
@@ -145,7 +145,7 @@ class Contents:
         self.raw(tag, b"".join(sorted(map(self._alone, values))))
 
     def _alone(self, value: Any) -> bytes:
-        """Return a digest without references to other values, since their order is undefined."""
+        """Return one value's digest, without references to others, whose order is undefined."""
         contents = Contents(self.code_id, self.future_key, self.files)
         contents.write(value)
         return contents._hash.digest()
@@ -153,7 +153,7 @@ class Contents:
     # Objects ------------------------------------------------------------------------------------
 
     def is_new(self, value: Any) -> bool:
-        """Return whether a mutable object is new. Write a reference to a known one."""
+        """Return whether a mutable object is new. If it is not, write a reference to it."""
         known = self._seen.get(id(value))
         if known is not None:
             self._hash.update(b"seen:%d:" % known[0])
@@ -368,8 +368,7 @@ def module_digest(module: str) -> str | None:
 
 def binding_digest(module: str, name: str) -> str | None:
     """Return the digest of a module's statements that bind a name, or None without a source.
-    A worker imports the module itself, so its value comes from these statements, regardless of
-    later assignments in this process.
+    On a worker, the name's value comes from these statements, not from assignments here.
     """
     statements = None if module in _MAIN else _statements(module)
     if statements is None:

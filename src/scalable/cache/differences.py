@@ -1,4 +1,4 @@
-"""Differences between two tasks' cache keys, as sentences. Pure."""
+"""Differences between two tasks' cache keys, as sentences. The functions are pure."""
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ def summary(found: Sequence[Difference]) -> str:
 
 
 def nearness(parts: Mapping[str, str], others: Mapping[str, str]) -> tuple[bool, int]:
-    """Return how near two keys are (larger is nearer): equal arguments first, then equal parts.
-    The nearest key with the same arguments best shows what else has changed.
-    """
+    """Return how near two keys are (larger is nearer): equal arguments first, then equal parts."""
     return _arguments(parts) == _arguments(others), len(parts.items() & others.items())
 
 

@@ -122,7 +122,7 @@ def rendered(entry: Entry, payload: Payload) -> bytes:
 
 def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header, memoryview]:
     """Return the header of an entry of ``size`` bytes, and the payload bytes read with it.
-    Raises Unreadable unless it is a whole header of this version, and belongs to ``key`` if given.
+    Raises Unreadable unless the header is complete, of this version, and of ``key`` if given.
     """
     first = source.read(min(size, FIRST)) or b""
     if len(first) < _PREFIX:
@@ -154,7 +154,7 @@ def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header
 
 
 def _parsed(header: bytes) -> Header:
-    """Parse a header with a correct digest, although another program may have written it."""
+    """Parse a header with a correct digest. Another program may still have written it."""
     try:
         document = json.loads(header.decode())  # json would guess the encoding of bytes
         entry = Entry(**{name: document[name] for name in _NAMES})
@@ -190,7 +190,7 @@ def _is_sound(header: Header) -> bool:
 
 
 def read_payload(source: EntryReader, header: Header, begun: memoryview) -> Payload:
-    """Return the payload after :func:`read_header`, owned by the result. May raise Unreadable."""
+    """Return the payload after a header, in memory that the result owns. May raise Unreadable."""
     digest = sha256()
     pieces: list[Buffer] = []
     for size in header.sizes:
@@ -208,7 +208,7 @@ def read_payload(source: EntryReader, header: Header, begun: memoryview) -> Payl
 
 
 def check_payload(source: EntryReader, header: Header, begun: memoryview) -> None:
-    """Raise Unreadable unless the payload is whole, without keeping it in memory."""
+    """Check a payload without keeping it in memory. Raise Unreadable if it is damaged."""
     digest = sha256(begun)
     left = sum(header.sizes) - len(begun)
     while left > 0:

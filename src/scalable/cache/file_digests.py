@@ -30,7 +30,7 @@ _CHUNK = 1 << 20
 class FileDigests:
     """Digests of files, with the state of each file when it was read.
     A file is unchanged if its size, inode, modification time and change time are equal. Programs
-    cannot set the last one, so a file with a restored modification time is read again. Without
+    cannot set the change time, so a file with a restored modification time is read again. Without
     ``store``, digests stay in this process.
     """
 

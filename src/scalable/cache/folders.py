@@ -173,7 +173,7 @@ class Folder:
         return True
 
     def now(self) -> float:
-        """Return epoch seconds by the file server's clock. OSError if it is read-only."""
+        """Return epoch seconds by the file server's clock. OSError if the folder is read-only."""
         return touched(self.path / "clock")
 
     def read_note(self, name: str) -> str | None:
@@ -277,9 +277,7 @@ class Known:
                 self.holders[item].append(key)
 
     def nearest(self, parts: Mapping[str, str], before: float | None = None) -> list[str]:
-        """Return the nearest keys: equal arguments, then most equal parts, then the latest first.
-        A result for the same arguments best shows what else has changed.
-        """
+        """Return the nearest keys by equal arguments, then number of equal parts, then time."""
         wanted = parts.items()
         lists = sorted((self.holders[item] for item in wanted if item in self.holders), key=len)
         keys: dict[str, None] = {}
@@ -365,7 +363,7 @@ class FunctionIndex:
             return known.nearest_entry(function, parts, entry_of, before)
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
-        """Rewrite the index from all entries, or raise OSError. Files of exited processes go."""
+        """Rewrite the index, and delete exited processes' files. May raise OSError."""
         before = touched(self._clock) - QUIET_S
         old = [
             (path, status.st_size)

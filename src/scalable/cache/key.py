@@ -72,7 +72,7 @@ class KeyOptions:
 
 
 class Signature:
-    """Parameters of a function, to name the arguments of its tasks."""
+    """Parameters of a function, used to name the arguments of its tasks."""
 
     def __init__(self, whole: inspect.Signature, *, is_own: bool = True) -> None:
         # Unless ``is_own``, a decorator passes the arguments on: it may treat named arguments
@@ -86,7 +86,7 @@ class Signature:
     def named(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Iterable[tuple[str, Any]] | None:
-        """Return name and value of each argument, with defaults, or None if they do not fit."""
+        """Return name and value of each argument, with defaults, or None if the call is invalid."""
         if not self._is_own:
             return self._as_given(args, kwargs)
         if self._is_plain and not kwargs and len(args) <= len(self._places):
@@ -286,7 +286,7 @@ def _written(*texts: str) -> bytes:
 @cache
 def package_version(module: str) -> str | None:
     """Return the version of a top-level module's package, or the digest of a module's file.
-    None for Python's own modules, since keys contain Python's version, and for this package.
+    Return None for this package, and for Python's own modules (keys contain Python's version).
     """
     if module in sys.stdlib_module_names or module in ("builtins", "scalable"):
         return None

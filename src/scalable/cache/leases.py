@@ -67,7 +67,7 @@ class Lease:
         self._release = release
 
     def is_held(self) -> bool:
-        """Return whether the lease is still ours. Another process may take it after a pause."""
+        """Return whether the lease is still ours. Others may take it if this process pauses."""
         return self._is_held is not None and self._is_held()
 
     def release(self) -> None:
@@ -293,7 +293,7 @@ def _has_ended(document: Any) -> bool:
 
 
 def _seen(path: Path) -> _Seen | None:
-    """Return a file's identity and time in ns, or None. Opening it bypasses NFS's cache."""
+    """Return a file's identity and modification time (ns), or None. Opening bypasses NFS caches."""
     try:
         descriptor = os.open(path, READING)
     except FileNotFoundError:

@@ -30,7 +30,7 @@ _TIMES = ("LastModified", "updated", "mtime", "created")
 
 
 class Objects:
-    """Prefix in an object store."""
+    """Entries below a prefix of an object store."""
 
     def __init__(self, url: str) -> None:
         self._storage = Storage(url)
@@ -164,7 +164,7 @@ class ObjectIndex:
         return False
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
-        """Delete the objects of deleted entries."""
+        """Delete the index objects of deleted entries."""
         keys = {entry.key for entry in entries}
         for name in self._names("functions"):
             if name[-64:] not in keys:
@@ -198,7 +198,7 @@ def _prefix(function: str) -> str:
 
 
 def _time_of(facts: Mapping[str, Any]) -> float:
-    """Return an object's time in epoch seconds, or 0 if it is not reported."""
+    """Return an object's modification time in epoch seconds, or 0 if it is not reported."""
     for name in _TIMES:
         value = facts.get(name)
         if isinstance(value, str):

@@ -22,7 +22,7 @@ class Found:
     _value: Any
 
     def value(self) -> Any:
-        """Return the result, the same object each time. It is not shared with other callers."""
+        """Return the result, the same object at each call. Other callers do not share it."""
         return self._value
 
 
@@ -83,7 +83,7 @@ _listener: ContextVar[Callable[[CacheOutcome], None] | None] = ContextVar(
 
 @contextmanager
 def heard_by(listener: Callable[[CacheOutcome], None]) -> Iterator[None]:
-    """Pass the outcomes of cached tasks in a block to a function."""
+    """Pass the outcomes of the cached tasks of a ``with`` block to a function."""
     token = _listener.set(listener)
     try:
         yield

@@ -31,7 +31,7 @@ class Descriptor:
 
 
 def check_own(status: os.stat_result) -> None:
-    """Raise Unreadable unless it is a regular file that only this user can change."""
+    """Raise Unreadable unless a file is regular and only this user can change it."""
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable("foreign", "is not a regular file")
     if status.st_uid != os.geteuid():
@@ -48,7 +48,7 @@ def make_private(path: Path) -> None:
 
 
 def touched(path: Path) -> float:
-    """Set a file's time to now by its server's clock, and return it. May raise OSError."""
+    """Set a file's modification time by its server's clock, and return it. May raise OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.utime(descriptor)

@@ -46,7 +46,7 @@ class Payload:
 
 
 def packed(value: Any) -> Payload:
-    """Pickle a result without copying large buffers. May raise any exception of its class."""
+    """Pickle a result without copying large buffers. Code of its class may raise any exception."""
     try:
         payload = _packed(pickle.dumps, value)
         if _SCRIPT.encode() not in payload.pieces[0]:
@@ -57,7 +57,7 @@ def packed(value: Any) -> Payload:
 
 
 def _dumped(value: Any, **options: Any) -> bytes:
-    """Pickle with cloudpickle, but classes of the script by name unless functions contain them."""
+    """Pickle with cloudpickle. The script's classes outside functions are stored by name."""
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):

@@ -39,7 +39,7 @@ class Reports:
         self._lock = threading.Lock()
 
     def count(self, name: str) -> None:
-        """Increment a counter that is not reported."""
+        """Increment a counter without a report."""
         with self._lock:
             self.counts[name] += 1
 

@@ -79,7 +79,7 @@ class RunResults:
         return Upkeep(self._folder, self.store)
 
     def take(self, digest: str, function: Callable[..., Any] | None = None) -> Found | None:
-        """Return the resumed run's next result for a key, and keep it in this run too, or None."""
+        """Return and keep the resumed run's next result for a key, or None if there is none."""
         if self._earlier is None:
             return None
         for number, key in self._numbered(digest):
@@ -162,7 +162,7 @@ def results_of(run: str, resumed: str | None = None, limit: int | None = None) -
 
 
 def remove_expired(runs: Path, age_s: float, *, except_for: Path | None = None) -> int:
-    """Delete the results of runs with a too old last task, and return the number of runs."""
+    """Delete the results of runs whose last task is too old, and return the number of runs."""
     removed = 0
     for results in runs.glob(f"run-*/{RESULTS}"):
         if results.parent == except_for or results.is_symlink():

@@ -93,8 +93,7 @@ class ResultStore:
         return shared, (self.url, self.limit)
 
     def get(self, key: str, at_most: int | None = None, function: Function = None) -> Found | None:
-        """Return the result of a key, or None if there is no readable one of at most ``at_most``
-        bytes.
+        """Return a key's result, or None if missing, unreadable or larger than ``at_most`` bytes.
         ``function`` provides the classes of the script on a worker. ValueError for an invalid key.
         """
         found = self._read(key, lambda opened: self._load(key, opened, at_most, function))
@@ -124,7 +123,7 @@ class ResultStore:
         tag: str = "",
         run: str = "",
     ) -> Entry | None:
-        """Store a result that took ``cost_s`` seconds. Return its entry, or None with a warning."""
+        """Store a result that took ``cost_s`` s. Return its entry, or warn and return None."""
         _check_key(key)
         try:
             payload = packed(value)
@@ -162,7 +161,7 @@ class ResultStore:
     def nearest(
         self, function: str, parts: Mapping[str, str], *, before: float | None = None
     ) -> Entry | None:
-        """Return the function's result with the nearest key, at most as new as ``before``."""
+        """Return the function's result with the nearest key, stored no later than ``before``."""
         return self._place.index.nearest(function, parts, self.entry, before=before)
 
     def lease(self, key: str, owner: str) -> Lease | None:
@@ -215,9 +214,9 @@ class ResultStore:
         self, *, limit: int | None = None, max_age_s: float | None = None, dry_run: bool = False
     ) -> Collected:
         """Remove results until the store is within its limits, and files of killed processes.
-        Limits are bytes, and seconds since the last use. Results are chosen by last use, computing
-        time and size, and their readers are not interrupted. A dry run only reports results. Raises
-        OSError if the store cannot be changed.
+        ``limit`` is in bytes, ``max_age_s`` in seconds since the last use. Results are chosen by
+        last use, computing time and size, and their readers are not interrupted. A dry run only
+        reports results. Raises OSError if the store cannot be changed.
         """
         collected = collect(self._place, self.entry, limit, max_age_s, dry_run=dry_run)
         if self._leases is None or dry_run:
@@ -347,8 +346,9 @@ def collect(
     dry_run: bool = False,
 ) -> Collected:
     """Remove results until a store is within its limits, and old temporary files.
-    Limits are bytes, and seconds since the last use. Entries that ``entry_of`` cannot read are
-    removed first. A dry run only reports results. Raises OSError if the store cannot be changed.
+    ``limit`` is in bytes, ``max_age_s`` in seconds since the last use. Entries that ``entry_of``
+    cannot read are removed first. A dry run only reports results. Raises OSError if the store
+    cannot be changed.
     """
     now = place.now()
     leftovers = 0 if dry_run else place.remove_leftovers(LEFT_S)
@@ -450,7 +450,7 @@ class Levels:
         return self.values[position - 1] if position else 0.0
 
     def raised(self, time: float, value: float) -> Levels:
-        """Return the levels with a new one added, and without the oldest beyond ``KEPT``."""
+        """Add a level, and return at most the ``KEPT`` newest ones."""
         last = self.times[-1] if self.times else time
         value = max(value, self.values[-1] if self.values else 0.0)
         return Levels(
@@ -460,7 +460,7 @@ class Levels:
 
 
 def value_of(candidate: Candidate, levels: Levels) -> float:
-    """Return the level at a result's last use plus its computing time, in seconds per byte."""
+    """Return a result's value: the level at its last use plus its computing time per byte."""
     blocks = -(-max(candidate.size, 1) // BLOCK)
     return levels.at(candidate.used) + max(candidate.cost_s, 0.0) / (blocks * BLOCK)
 
@@ -468,7 +468,7 @@ def value_of(candidate: Candidate, levels: Levels) -> float:
 def chosen(
     candidates: Iterable[Candidate], limit: int, levels: Levels
 ) -> tuple[Sequence[Candidate], float]:
-    """Return the least valuable results beyond ``limit`` bytes, and the level without them."""
+    """Return the least valuable results beyond ``limit`` bytes, and the level after removal."""
     valued = sorted(
         ((value_of(one, levels), one.used, one.key, one) for one in candidates), key=_order
     )

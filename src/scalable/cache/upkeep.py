@@ -81,7 +81,7 @@ class Upkeep:
             logger.debug("garbage in the store of results is not collected: %s", error)
 
     def _is_due(self) -> bool:
-        """Return whether the last collection is an interval ago, by the store's clock."""
+        """Return whether the last collection was an interval ago, by the store's clock."""
         try:
             last = float(self._place.read_note(_NOTE) or "-inf")
         except ValueError:

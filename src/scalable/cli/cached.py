@@ -80,7 +80,7 @@ def rows_of(items: Iterable[Item], now: float) -> list[CachedResult]:
 
 
 def is_named(function: str, name: str) -> bool:
-    """Return whether ``name`` is a function's name, or its last parts."""
+    """Return whether ``name`` is a function's full dotted name or the last parts of it."""
     return function == name or function.endswith(f".{name}")
 
 
@@ -118,7 +118,7 @@ def render_rows(rows: Sequence[CachedResult], limit: int | None, unreadable: int
 
 
 def rows_data(rows: Sequence[CachedResult], limit: int | None, unreadable: int) -> dict[str, Any]:
-    """Return the values of :func:`render_rows` for programs."""
+    """Return the content of :func:`render_rows` as plain JSON values."""
     return {
         "results": [asdict(row) for row in (rows if limit is None else rows[:limit])],
         "sum": {
@@ -155,7 +155,7 @@ def is_start(word: str) -> bool:
 
 
 def called(word: str, entries: Sequence[Entry]) -> Entry:
-    """Return a key prefix's result or a function's latest one, or raise ClusterError."""
+    """Return the result with a key prefix or a function's latest result, or raise ClusterError."""
     own = [one for one in entries if is_named(one.function, word)]
     functions = sorted({one.function for one in own})
     if word in functions:
@@ -176,7 +176,7 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
 
 
 def why_data(entry: Entry, nearest: Entry | None, number: int) -> dict[str, Any]:
-    """Return the parts of a key, and how they differ from the function's nearest earlier one."""
+    """Return the parts of a key, and the differences from the nearest earlier result."""
     found = () if nearest is None else differences(entry.function, entry.parts, nearest.parts)
     return {
         "key": entry.key,

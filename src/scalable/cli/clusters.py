@@ -86,7 +86,7 @@ def read_counts(words: Sequence[str]) -> dict[str, int]:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation unless ``yes``. Raises click.Abort or, off a terminal, UsageError."""
+    """Ask for confirmation unless ``yes``. Raises click.Abort, or UsageError without a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -213,7 +213,7 @@ def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]
 
 
 def _indented(text: str) -> str:
-    """Indent further lines, so that they do not look like lines of the status."""
+    """Indent all lines but the first, so that they differ from lines of the status."""
     return text.replace("\n", "\n    ")
 
 

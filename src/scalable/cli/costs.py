@@ -80,7 +80,7 @@ def costs_money(spec: DeploymentSpec, plan: Plan | None = None) -> bool:
 
 
 def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
-    """Return a sentence about the cost per hour, of the planned work, and of the idle time."""
+    """Return sentences about the costs per hour, for the planned work and for idle time."""
     cost, predicted = plan.cost_estimate, plan.predicted_cost
     if cost is None:
         return "Its cost is not known: no price is given."

@@ -91,7 +91,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the options, and the commands with this prefix without loading them."""
+        """Return the options and commands with this prefix. Commands are not loaded."""
         from click.shell_completion import CompletionItem
 
         found = [

@@ -116,7 +116,7 @@ class Output(ABC):
 
 class HumanOutput(Output):
     """Plain text for users: results on standard output, everything else on standard error.
-    All of it is harmless to a terminal, even in a pipe, which often leads to one.
+    All output is harmless to a terminal, even in a pipe, because a pipe often ends in one.
     """
 
     def show(self, result: Result) -> None:
@@ -156,11 +156,11 @@ class JsonOutput(Output):
         _write(json.dumps(data) + "\n")
 
     def note(self, text: str) -> None:
-        """Show nothing, because programs read the value."""
+        """Do nothing, since standard output must contain only one JSON value."""
 
 
 class QuietOutput(Output):
-    """Only errors, on standard error."""
+    """Output that shows only errors, on standard error."""
 
     def show(self, result: Result) -> None:
         if result.faulty:
@@ -177,7 +177,7 @@ class QuietOutput(Output):
 
 
 class FileOutput(Output):
-    """Results in a file, everything else on another output.
+    """Output of results to a file, and of everything else to another output.
     The file contains strings unchanged, with the control characters of logs.
     """
 
@@ -285,7 +285,7 @@ def failure_data(failure: CommandFailure) -> dict[str, Any]:
 
 
 def render_failure(failure: CommandFailure) -> str:
-    """Format a failure, harmless to a terminal: traceback, manifest errors, message and hint."""
+    """Format a failure as harmless text: traceback, manifest errors, message and hint."""
     lines = [failure.trace.rstrip()] if failure.trace else []
     lines += [diagnostic.render() for diagnostic in failure.diagnostics]
     told = [harmless(line) for line in lines]

@@ -86,7 +86,7 @@ class AskedPlan:
         return self.file is not None or bool(self.options)
 
     def read(self, manifest: Path | None, target: str | None) -> tuple[Request, Plan | None]:
-        """Return the request, by default for the plan's target, and the plan in the file, if any.
+        """Return the request and the plan in the file, if any. The target defaults to the plan's.
         A plan that is unreadable or for another manifest raises PlanError.
         """
         from scalable.session.plan_files import checked_plan, read_plan
@@ -103,7 +103,7 @@ class AskedPlan:
         return request, checked_plan(request, plan, str(self.file))
 
     def make(self, request: Request, output: Output, *, detached: bool = False) -> Plan:
-        """Return the plan that the options request. A budget limits it where prices are known."""
+        """Return the requested plan. A budget limits the plan where prices are known."""
         budget = self.budget
         if budget is not None and not _has_prices(request, detached=detached):
             if not detached:  # `up` reports it for the cluster

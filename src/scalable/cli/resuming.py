@@ -33,7 +33,7 @@ _MANIFESTS = (".yaml", ".yml", ".toml")
 
 
 def split_manifest(resume: str | None, manifest: Path | None) -> tuple[str | None, Path | None]:
-    """Return the run and the manifest. ``--resume scalable.yaml`` gives no run."""
+    """Return the run and the manifest. ``--resume scalable.yaml`` means the last run."""
     if resume is not None and manifest is None and resume.endswith(_MANIFESTS):
         return LAST, Path(resume)
     return resume, manifest
@@ -74,7 +74,7 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
 
 
 def calls_of(run: Path) -> list[RunCall]:
-    """Return the tasks of a run with stored results, or none without ``keep_results``."""
+    """Return a run's tasks as logged for resuming. The list is empty without ``keep_results``."""
     return list(results_of(str(run)).log.calls())
 
 
@@ -91,7 +91,7 @@ def nothing_kept(run: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Resumed:
-    """Tasks of runs that resumed another."""
+    """Outcomes of tasks in runs that resumed an earlier run."""
 
     #: Id of the resumed run.
     run: str

@@ -136,13 +136,13 @@ class _Script:
             self._child.send_signal(signal.SIGINT)
 
     def end_by(self, deadline: float) -> None:
-        """Kill the script at a monotonic time, set only by the first call."""
+        """Set the monotonic time at which the script is killed. Only the first call has effect."""
         self._deadline = self._deadline or deadline
 
 
 class _Elsewhere:
     """Signals received by another thread of this process, where they are not blocked.
-    Their sender is unknown: a SIGINT counts as a key if this process can get keys.
+    Their sender is unknown, so SIGINT counts as Ctrl-C if keys of a terminal reach this process.
     """
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
 
 
 def _preparation(mask: set[int]) -> Callable[[], None]:
-    """Return a function by which the script's process gets a SIGINT when this process dies."""
+    """Return a pre-execution function that sends the script SIGINT when this process dies."""
     parent = os.getpid()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -339,7 +339,7 @@ class ScriptTerminal:
         self._pass_on(self._held.take_all())
 
     def _pass_on(self, text: str) -> None:
-        """Write to the real terminal. Its errors do not affect the script."""
+        """Write to the real terminal. Errors of the terminal do not affect the script."""
         if not text:
             return
         if self._display.lives:
@@ -364,7 +364,7 @@ class ScriptTerminal:
 
 
 class _OpenLine:
-    """Last line of output while it is unfinished and not shown."""
+    """Unfinished last line of the output, which is not shown yet."""
 
     def __init__(self) -> None:
         self.moves_cursor = False

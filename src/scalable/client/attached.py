@@ -132,7 +132,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
 
     @property
     def scheduler_info(self) -> Any:
-        """Description of the scheduler and its workers, at most a moment old.
+        """Recent description of the scheduler and its workers.
 
         An asynchronous object returns its last answer while it fetches a new one.
         """
@@ -189,7 +189,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
 
     @property
     def dashboard_link(self) -> str:
-        """URL of the cluster's dashboard with its access token, or empty without a dashboard."""
+        """URL of the cluster's dashboard with its access token, or ``""`` without a dashboard."""
         return self._live_page
 
     @property
@@ -235,7 +235,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
     def order(
         self, counts: Mapping[str, int], *, source: str = "manual", reason: str = "scale"
     ) -> Any:
-        """Set the desired number of workers, and return the counts before and after.
+        """Set the desired number of workers, and return the counts before and after the change.
 
         Parameters
         ----------
@@ -314,7 +314,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
         return self.sync(self._calls.set_budget, amount)
 
     async def run_files(self, known: Mapping[str, int], *, costs: bool = False) -> dict[str, Any]:
-        """Return the run's name, and the content of its files beyond the given sizes.
+        """Return the run's name, and the content of its files beyond the sizes in ``known``.
 
         With ``costs``, the scheduler first writes the costs so far.
 
@@ -375,7 +375,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
         self.end_updates()
 
     def close(self, timeout: float | None = None) -> Any:
-        """Disconnect from the cluster, which keeps running."""
+        """Disconnect from the cluster. It keeps running unless this object is its owner."""
         if self.status == Status.closed:
             return NoOpAwaitable() if self.asynchronous else None
         return super().close(timeout)
@@ -391,7 +391,7 @@ class DiscoveredCluster(AttachedCluster):
     def adapt(  # type: ignore[override]
         self, tag: str | None = None, minimum: int = 0, maximum: float | None = None, **more: Any
     ) -> Any:
-        """Adapt a pool. An asynchronous object returns the bounds, which tools read immediately."""
+        """Adapt a pool. An asynchronous object returns awaitable bounds for tools like dask-ctl."""
         order = super().adapt(tag, minimum, maximum, **more)
         return SentBounds(order, minimum, maximum) if self.asynchronous else order
 
@@ -409,7 +409,7 @@ def _hang_up(loop: Any, comm: Any) -> None:
 
 
 class SentBounds:
-    """Bounds of an adaptive pool. ``await`` waits until the scheduler has them."""
+    """Bounds of an adaptive pool. Awaiting them waits until the scheduler has received them."""
 
     def __init__(
         self, order: Coroutine[Any, Any, Any], minimum: int, maximum: float | None

@@ -1,4 +1,4 @@
-"""Tasks waiting in the client to be sent, and the bundles already sent."""
+"""Tasks that wait in the client, and bundles that were sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PendingCalls(Protocol):
 
     @property
     def stays(self) -> bool:
-        """True if tasks may still be added, so the group keeps its position even when empty."""
+        """True if tasks may still be added. The group then stays in the backlog even if empty."""
 
     def __len__(self) -> int:
         """Return the number of waiting tasks."""
@@ -46,9 +46,8 @@ class PendingCalls(Protocol):
     def calls(
         self, numbers: Sequence[Any], index: Callable[[Callable[..., Any]], int]
     ) -> tuple[list[Any], Calls]:
-        """Return the tasks to send: numbers, and :data:`scalable.protocol.operations.Calls`.
-        A task whose function cannot be pickled fails and is left out. ``index`` returns the index
-        of a function in the bundle's list of functions.
+        """Return the numbers of the tasks to send, and the tasks as ``Calls``.
+        ``index`` returns a function's index in the bundle. Tasks that cannot be pickled fail.
         """
 
     def sent(self, numbers: Sequence[Any], bundle: str) -> None:
@@ -61,13 +60,13 @@ class PendingCalls(Protocol):
         """Store the results of tasks that have no result or error yet."""
 
     def measured(self, numbers: Sequence[Any], measures: MeasuredCalls) -> None:
-        """Store the measurements of tasks, before the results of the tasks are stored."""
+        """Store the measurements of tasks. Called before their results are stored."""
 
     def put_back(self, numbers: Sequence[Any]) -> None:
-        """Put tasks back among the waiting ones, in order."""
+        """Put tasks back among the waiting ones, keeping their order."""
 
     def lost(self, number: Any) -> int:
-        """Count another worker lost while running the given task, and return the task's count."""
+        """Count another lost worker of a task, and return the number of its lost workers."""
 
     def suspects(self, number: Any) -> bool:
         """Return whether a worker was lost while it ran the given task."""
@@ -80,7 +79,7 @@ class PendingCalls(Protocol):
 
 
 class SingleCalls:
-    """Waiting tasks with one future each. The future is the number of the task."""
+    """Waiting tasks, each identified by its future."""
 
     profile = stays = True
     takes_turns = False
@@ -124,7 +123,7 @@ class SingleCalls:
         return removed
 
     def function(self, number: CallFuture) -> Callable[..., Any]:
-        """Return the function of the given task, or an empty function if it was cancelled."""
+        """Return a task's function, or one that does nothing if the task was cancelled."""
         return (number.call or _CANCELLED)[0]
 
     def calls(

@@ -112,7 +112,7 @@ class CarryingClient(AnnotatingClient):
             await self._carry(snapshot)
 
     def code(self) -> str:
-        """Send the code that this process has loaded to the scheduler, and return its id.
+        """Send this process's loaded code to the scheduler, and return the code's id.
 
         The id is empty if the scheduler was not started by scalable.
         """
@@ -145,7 +145,7 @@ class CarryingClient(AnnotatingClient):
         return True
 
     async def _carry(self, snapshot: Snapshot) -> None:
-        """Send the snapshot's archive to the scheduler unless it already has it."""
+        """Send the snapshot's archive to the scheduler unless the scheduler already has it."""
         calls, digest = SchedulerCalls(self.scheduler), snapshot.about.digest
         if not await calls.lacks_files(digest):
             logger.debug("archive %s is on the scheduler already", digest)
@@ -165,7 +165,7 @@ class CarryingClient(AnnotatingClient):
         -------
         list of str
             Names of the modules that differ from what was sent to the workers before, and names of
-            other files that were uploaded and differ.
+            other uploaded files that differ.
         """
         changed = own_code.read_again()
         if self._carries:
@@ -258,11 +258,11 @@ class BundleClient(CarryingClient):
         return futures
 
     def show_output(self) -> Any:
-        """Show here what the cluster's tasks print, from now on, after the tag in brackets.
+        """Show the output of the cluster's tasks in this process, after their tag in brackets.
 
         In a notebook it appears in the cell that waits for tasks. A session shows the output of its
         own cluster's tasks without this call. Workers that are threads of this process print here
-        anyway. Of what one worker prints in 0.2 s, at most 16,000 characters are shown. An
+        anyway. At most 16,000 characters of a worker's output are shown every 0.2 s. An
         asynchronous client returns a coroutine.
         """
         self._line.shows_output = True
@@ -272,7 +272,7 @@ class BundleClient(CarryingClient):
         return self.register_plugin(ShowOutput())
 
     def register_plugin(self, plugin: Any, name: str | None = None) -> Any:
-        """Register a plugin, as Dask does, unless no worker has a nanny that would run it."""
+        """Register a plugin. ClusterError for a NannyPlugin if the workers have no nannies."""
         if isinstance(plugin, NannyPlugin):
             workers = self.scheduler_info()["workers"].values()
             if not any(worker.get("nanny") for worker in workers):
@@ -289,7 +289,7 @@ class BundleClient(CarryingClient):
         return super().register_plugin(plugin, name)
 
     def serve_calls_of(self, lender: Lender) -> None:
-        """Mark the client as one that only the tasks of one worker use.
+        """Mark the client as used only by the tasks of one worker.
 
         Parameters
         ----------
@@ -417,7 +417,7 @@ _PATTERNS = {
 
 
 def leave_out_our_frames() -> None:
-    """Hide this package's frames by adding it to two Dask settings that are lists."""
+    """Hide this package's frames in tracebacks and in the source code that Dask records."""
     for setting, pattern in _PATTERNS.items():
         known = dask.config.get(setting, None)
         if isinstance(known, list) and pattern not in known:
@@ -430,9 +430,8 @@ _told: set[str] = set()
 
 
 def compare_versions(facts: Mapping[str, Any]) -> None:
-    """Compare the versions in the scheduler's image with those of this process.
-    Raises ClusterError for another release of ``distributed``, unless the target allows it, and
-    warns about other differences.
+    """Warn about version differences between this process and the scheduler's image.
+    Raises ClusterError for another release of ``distributed``, unless the target allows it.
     """
     message = facts.get(VERSIONS)
     if not message:

@@ -58,7 +58,7 @@ OTHERS: Final = ("(other names)", "")
 
 @dataclass
 class _Group:
-    """Cache hits of one task name and tag: their number, and seconds saved."""
+    """Number of cache hits of one task name and tag, and the seconds that they saved."""
 
     calls: int = 0
     saved_s: float = 0.0
@@ -99,7 +99,7 @@ class FoundCalls:
 
 
 class CachingClient(FailureKeepingClient):
-    """A client that takes task results from a cache, which workers fill.
+    """A client that takes task results from a cache that workers fill.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class CachingClient(FailureKeepingClient):
         tags: Mapping[Any, str | None],
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
     ) -> Mapping[Any, Any]:
-        """Return a plain graph, with cached tasks if caching was requested."""
+        """Return a plain graph whose tasks use the cache if that was requested."""
         tag, task, cache = asked
 
         def node(name: Any, raw: Any) -> Any:
@@ -328,9 +328,8 @@ class CachedCalls:
         options: KeyOptions,
         purpose: Purpose,
     ) -> CachedCall | None:
-        """Return a task with its cache key and any cached result.
-        Without a key, warn once and return None. Raises UnstableArgumentError for an argument
-        without stable content.
+        """Return a task with its cache key and any cached result, or None if it has no key.
+        Warns once in that case. Raises UnstableArgumentError for an unstable argument.
         """
         own = own_function(function)
         named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
@@ -351,9 +350,7 @@ class CachedCalls:
     def function(
         self, function: Callable[..., Any], options: KeyOptions, purpose: Purpose
     ) -> Callable[..., Any]:
-        """Return the function to send for tasks whose cache keys the workers compute.
-        A function without a key is returned unchanged, with one warning.
-        """
+        """Return a function that computes cache keys on workers, or the same one with a warning."""
         try:
             return self._sent(own_function(function), options, purpose)
         except (UnfollowedReferencesError, MovableImageError) as error:
@@ -403,10 +400,7 @@ class CachedCalls:
             logger.warning("%s", error)
 
     def store(self) -> ResultStore:
-        """Return the store of results.
-        Raises ClusterError if workers do not share this process's file system and the project has
-        no storage.
-        """
+        """Return the store of results. Raises ClusterError if workers cannot reach it."""
         if self._store is None:
             url = self._cache_settings().url or str(results_dir())
             if self._is_remote() and scheme_of(url) == "file":
@@ -428,7 +422,7 @@ class CachedCalls:
 
 
 def key_of_future(value: Any) -> str | None:
-    """Return the digest of a future's cache key, or None. UnkeyedFutureError if it has no key."""
+    """Return a future's cache digest, or None for other values. Raises UnkeyedFutureError."""
     if not isinstance(value, Future):
         return None
     match = _KEY.search(str(value.key))
@@ -441,7 +435,7 @@ def key_of_future(value: Any) -> str | None:
 
 
 class ResumableCalls:
-    """Wrapper of user functions that stores their results."""
+    """Wrapper that makes user functions store their results."""
 
     def __init__(
         self, remembering: Callable[[], CacheSettings], is_remote: Callable[[], bool]
@@ -462,7 +456,7 @@ class ResumableCalls:
     def function(
         self, function: Callable[..., Any], purpose: Purpose, options: Mapping[str, Any]
     ) -> Callable[..., Any]:
-        """Return the function to send, the same object until the code that it uses changes."""
+        """Return the function to send. It stays the same object until its code changes."""
         keeping = self._cache_settings().keeping
         if keeping is None or options.get("actor") or options.get("actors"):
             return function
@@ -486,7 +480,7 @@ class ResumableCalls:
     def _shared(
         self, function: Callable[..., Any], environment: Mapping[str, str]
     ) -> tuple[SharedParts, str]:
-        """Return the shared parts of the keys, and the reason if results are not stored."""
+        """Return the shared parts of the keys, and a reason against storing results or ``""``."""
         try:
             code = self._keys.code(function, KeyOptions()).parts
         except UnfollowedReferencesError as error:

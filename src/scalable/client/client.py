@@ -136,8 +136,8 @@ class ScalableClient(CachingClient):
             without running (see ``docs/resuming.md``). None leaves it to ``cache:`` of the task in
             the manifest, and to :func:`scalable.cached`.
         errors
-            ``raise``: the result of a failed task raises its exception. ``keep``: it is a
-            :class:`scalable.CallFailed`, which is false.
+            ``raise``: the result of a failed task raises its exception. ``keep``: the result is a
+            :class:`scalable.CallFailed`, whose truth value is False.
         key, **kwargs
             Dask's keywords (``retries``, ``priority``, ``workers``, ``resources``, ...) and
             the keyword arguments of the function.
@@ -373,7 +373,7 @@ class ScalableClient(CachingClient):
         return self._results_of(futures, options) if sync else futures
 
     def _results_of(self, futures: Any, options: Mapping[str, Any]) -> Any:
-        """Return the results of a graph's futures. If this method waits, it releases them."""
+        """Return a graph's results. If this method waits, it then releases the futures."""
         gathering = {k: options[k] for k in ("direct", "asynchronous") if k in options}
         try:
             return self.gather(futures, **gathering)
@@ -398,7 +398,7 @@ class ScalableClient(CachingClient):
         Parameters
         ----------
         futures
-            Future, also of an executor, or a (nested) list, tuple, set or dict of futures.
+            Future (including those of executors), or a (nested) list, tuple, set or dict of them.
         *args, **kwargs
             Other arguments of ``distributed.Client.gather`` (``errors``, ``direct``).
 
@@ -471,7 +471,7 @@ class ScalableClient(CachingClient):
         ----------
         future
             Failed future, or a collection with failed futures. If the task failed because of
-            another one, the other one runs.
+            another task, that other task runs.
 
         Returns
         -------
@@ -502,7 +502,7 @@ class ScalableClient(CachingClient):
 
     @property
     def dashboard_link(self) -> str:
-        """URL of the cluster's dashboard with its access token, or empty without a dashboard."""
+        """URL of the cluster's dashboard with its access token, or ``""`` without a dashboard."""
         if self.cluster is not None or self.asynchronous:
             return str(super().dashboard_link)
         if not self.ask("get_metadata", keys=[PROFILES], default=False):

@@ -1,4 +1,4 @@
-"""Failed tasks, run again in the user's process, where a debugger can stop them."""
+"""Reruns of failed tasks in the user's process, where a debugger can stop them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SCRIPT = "__main__"
 
 
 def run_failed_task(client: Any, future: Any) -> Any:
-    """Run the task that caused a future's failure in this thread, and return its result.
-    Functions of the script are taken from the script as loaded here, so that a debugger shows its
-    lines. Raises ClusterError if nothing has failed, or for an executor's future.
+    """Run in this thread the task that caused a future's failure, and return its result.
+    Functions of the script come from this process, so that a debugger shows their source. Raises
+    ClusterError if nothing has failed, or for an executor's future.
     """
     if isinstance(future, CallFuture):
         raise ClusterError(
@@ -54,7 +54,7 @@ def debug_failed_task(client: Any, future: Any) -> None:
 
 
 def own_function(function: Any) -> Any:
-    """Return this process's version of a script's function, or the function itself."""
+    """Return this process's version of a script's function, or other functions unchanged."""
     if type(function).__module__.startswith("scalable."):  # a cached task
         function = getattr(function, "__wrapped__", function)
     if getattr(function, "__module__", None) != _SCRIPT:

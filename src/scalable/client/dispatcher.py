@@ -75,7 +75,7 @@ class Dispatcher:
     # For any thread -----------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Schedule a check for tasks to send. If the dispatcher is closed, fail them."""
+        """Schedule a check for tasks to send. If the dispatcher is closed, fail the tasks."""
         if self.closed:
             self.close()  # for tasks that were added at the same moment
             return
@@ -95,7 +95,7 @@ class Dispatcher:
 
     @property
     def ends_with_script(self) -> bool:
-        """True if the tasks are submitted by another task, and so stop with its worker."""
+        """True if another task submitted these tasks, so that they stop with its worker."""
         return self._line.lender is not None
 
     def give_up(self) -> None:
@@ -134,7 +134,7 @@ class Dispatcher:
         return None
 
     def withdraw_calls_of(self, pending: PendingCalls) -> None:
-        """Withdraw the bundles of cancelled tasks that no worker has started."""
+        """Withdraw the unstarted bundles of cancelled tasks."""
         self._in_flight.withdraw_calls_of(pending)
 
     def cancel_held(self) -> None:
@@ -327,14 +327,14 @@ class _Blocked:
 
 @dataclass
 class _Renewal:
-    """The renewal of a lost argument."""
+    """Tasks that wait for the renewal of a lost argument, and the number of attempts."""
 
     held: list[_Blocked] = field(default_factory=list)
     attempts: int = 0
 
 
 class HeldCalls:
-    """Tasks that wait for Dask futures, or for a lost argument. Runs in the client's event loop."""
+    """Tasks that wait for Dask futures or a lost argument. Used in the client's event loop."""
 
     def __init__(
         self, line: ExecutorConnection, put_back: Callable[[PendingCalls, list[Any]], None]
@@ -392,7 +392,7 @@ class HeldCalls:
         self._renewals[reference].held.append(held)
 
     async def _bring(self, reference: Reference) -> None:
-        """Bring a lost argument to the workers again, and put back the tasks that wait for it."""
+        """Restore a lost argument on the workers, and put back the tasks that wait for it."""
         renewal = self._renewals[reference]
         renewal.attempts += 1
         failure: ClusterError | None = None
@@ -415,7 +415,7 @@ class HeldCalls:
             self._release(held)
 
     def cancel_all(self) -> None:
-        """Cancel the tasks that have a future. The owner of the others drops them."""
+        """Cancel the tasks that have a future. The owner of the other tasks drops them."""
         for held in list(self._held):
             for number in held.left():
                 if isinstance(number, CallFuture):
@@ -506,7 +506,7 @@ def _unfinished() -> int:
 
 
 def wait_at_exit() -> None:
-    """Wait until all executors' tasks have finished. Ctrl-C, now or earlier, cancels them."""
+    """Wait until all executors' tasks have finished. Ctrl-C, now or before, cancels them."""
     if not _unfinished():
         return
     if not isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):

@@ -28,7 +28,7 @@ _CALLBACK = "scalable-notebook"
 class DisplayedCluster(PublicNames):
     """Mixin that gives a cluster object an overview and a notebook display.
 
-    Among the bases of a class, it stands before Dask's ``Cluster``.
+    It must precede Dask's ``Cluster`` among the bases of a class.
     """
 
     _last: Overview | None = None

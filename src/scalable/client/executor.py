@@ -84,7 +84,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
     def submit(
         self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any
     ) -> CallFuture[_Result]:
-        """Run a function on a worker. Cancelling interrupts it. RuntimeError after a shutdown."""
+        """Submit a task that can be cancelled while it runs. RuntimeError after a shutdown."""
         self._check_open()
         if not kwargs and PLAIN.issuperset(map(type, args)):
             future = self._future((self._remembered(fn), args, NO_NAMES))
@@ -149,9 +149,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return given
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Stop accepting tasks, and wait for the submitted ones unless ``wait`` is false.
-        ``cancel_futures`` cancels those that have not started.
-        """
+        """Stop accepting tasks. Arguments are as in ``concurrent.futures.Executor``."""
         logger.debug("%r is shut down (cancel_futures=%s)", self, cancel_futures)
         self._is_shut_down = True
         if cancel_futures:
@@ -166,7 +164,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             self._wait()
 
     def _wait(self) -> None:
-        """Wait until no task waits or runs. Does nothing in a fork of the process."""
+        """Wait until all tasks have finished. Does nothing in a fork of the process."""
         if os.getpid() != self._process:
             return
         over = threading.Event()
@@ -184,7 +182,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         self.shutdown(wait=False)
 
     def join(self) -> None:
-        """Wait for the submitted tasks. ValueError unless :meth:`close` was called before."""
+        """Wait for the submitted tasks. Raises ValueError unless :meth:`close` was called."""
         if not self._is_shut_down:
             raise ValueError("the executor still takes tasks: call close() before join()")
         self._wait()
@@ -284,7 +282,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return self._read_in_thread(fn, rows, self._most_ahead, ordered=ordered)
 
     def _most_ahead(self) -> tuple[float, float]:
-        """Return the largest numbers of waiting tasks and of outcomes not yet taken."""
+        """Return the limits for waiting tasks and for outcomes not yet taken."""
         enough = self._dispatcher.lookahead
         return enough, MOST_UNTAKEN * enough
 
@@ -412,7 +410,7 @@ class DependentCalls:
             future.cancel()
 
     def add(self, future: CallFuture) -> None:
-        """Put a task into the backlog, at once or when all futures among its arguments are done."""
+        """Put a task into the backlog when all futures among its arguments are done."""
         _, args, kwargs = future.call or (None, (), {})
         needed = call_futures_of([*args, *kwargs.values()])
         if not needed:
@@ -449,7 +447,7 @@ class DependentCalls:
         self._begin(future)
 
     def _value(self, argument: Any) -> Any:
-        """Return an argument with the results in place of the futures."""
+        """Return an argument with its futures replaced by their results."""
         if isinstance(argument, CallFuture):
             return self._uploaded([self._result(argument)])[0]
         found = call_futures_of(argument)
@@ -477,7 +475,7 @@ class RemoteResults:
         self._again: dict[Reference, asyncio.Task[None]] = {}
 
     def of(self, bundle: Any, position: int, call: Call) -> Reference:
-        """Return a reference to one result of a bundle. If it is lost, ``call`` runs again."""
+        """Return a reference to a result of a bundle. ``call`` runs again if the result is lost."""
         return Reference(bundle, partial(self._bring_again, call), position=position)
 
     def is_near(self, line: ExecutorConnection) -> bool:
@@ -485,7 +483,7 @@ class RemoteResults:
         return line is self._line
 
     def fetch(self, reference: Reference) -> Any:
-        """Return a result, running its task again if it is lost. May raise ClusterError."""
+        """Return a result. If it is lost, run its task again. May raise ClusterError."""
         if self._line.in_event_loop:
             raise ClusterError(
                 "the result is on a worker, and a callback cannot wait for it",
@@ -563,7 +561,7 @@ class Uploads:
         return tuple([self.reference(v) if _is_large(v) else v for v in values])
 
     def reference(self, value: Any) -> Any:
-        """Return a reference of a large value, or the value itself if it cannot be uploaded now."""
+        """Return a reference to a large value, or the value itself if it cannot be uploaded now."""
         known = self._sent.get(id(value))
         if known is not None and known.future.status == "finished":
             return known
@@ -596,7 +594,7 @@ class Uploads:
 
 
 def _pickled(value: Any) -> Any:
-    """Pickle a value, so that each task gets its own object, or return it if that fails."""
+    """Return a value pickled, so that each task gets its own copy, or unchanged on failure."""
     # Dask would keep one object on a worker for all its tasks, and a task that changes it would
     # change the argument of the next one. Threads of this process can take a value that cannot be
     # pickled, and for others the upload reports the reason.

@@ -86,7 +86,7 @@ class SlotFollower(Protocol):
         """Report the number of waiting tasks at the next check, even if it stays the same."""
 
     def close(self, error: BaseException | None = None) -> None:
-        """Fail all tasks that have not finished, by default because the client is closed."""
+        """Fail all unfinished tasks. The default error reports that the client was closed."""
 
 
 class ExecutorConnection:
@@ -144,11 +144,11 @@ class ExecutorConnection:
         self._client.loop.call_later(seconds, function)
 
     def code(self) -> str:
-        """Return the id of the code that tasks run (:mod:`scalable.protocol.code`), or empty."""
+        """Return the id of the code that tasks run (:mod:`scalable.protocol.code`), or ``""``."""
         return self._code()
 
     def made_calls(self) -> Any:
-        """Record that the task in this thread has submitted tasks. Return its key, or None."""
+        """Record that this thread's task has submitted tasks. Return that task's key, or None."""
         owned = self.lender is not None and not self.in_event_loop
         return made_calls(self.lender if owned else None)
 
@@ -171,7 +171,7 @@ class ExecutorConnection:
             follower.wake()
 
     def reconnected(self, slots: dict[str, int]) -> None:
-        """Store the slots, and report the waiting tasks again to a new connection."""
+        """Handle a reconnection: store the slots, and report the waiting tasks again."""
         for follower in list(self._slot_followers):
             follower.report_again()
         self.set_slots(slots)
@@ -205,7 +205,7 @@ class ExecutorConnection:
 
     @property
     def bundles(self) -> int:
-        """Number of bundles that were sent, and not yet passed to :meth:`forget_bundle`."""
+        """Number of sent bundles that have not been passed to :meth:`forget_bundle` yet."""
         return len(self._followers)
 
     def submit_bundle(
@@ -218,9 +218,7 @@ class ExecutorConnection:
         resources: dict[str, float] | None,
         parent: Any = None,
     ) -> Future[Any]:
-        """Submit a bundle as one Dask task.
-        With a ``parent``, the key of the task that submits it, it starts earlier.
-        """
+        """Submit a bundle as one Dask task. ``parent`` is the submitting task's key, or None."""
         self._followers[key] = follower
         function, *args = call
         with annotate(**annotations), submitted_by(parent):
@@ -234,7 +232,7 @@ class ExecutorConnection:
         self._followers.pop(key, None)
 
     def interrupt(self, key: Any, number: int | None = None) -> None:
-        """Request the interruption of a task by position, None for a single one, or ``EVERY``."""
+        """Interrupt a task of a bundle by position, a single task (None) or ``EVERY`` task."""
         logger.debug("the scheduler is asked to interrupt %s (task %s)", key, number)
         self._send({"op": INTERRUPT, "key": key, "number": number})
 
@@ -249,7 +247,7 @@ class ExecutorConnection:
         key: Any,
         then: Callable[[Mapping[int, KilledWorker]], None],
     ) -> None:
-        """Call ``then`` with the errors of lost tasks by position, once the reasons are known."""
+        """Add the reasons to lost tasks' errors, and call ``then`` with the errors by position."""
         self.call_soon(self._explain, errors, key, then)
 
     async def _explain(
@@ -258,9 +256,7 @@ class ExecutorConnection:
         then({p: await with_reasons(self._client, error, key) for p, error in errors.items()})
 
     def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
-        """Report the tasks of a lost bundle that have failed for good.
-        A task is a tuple of its position, error class, message, and arguments as a string or None.
-        """
+        """Report a lost bundle's failed tasks: position, error class, message and arguments."""
         self._send({"op": GIVEN_UP, "key": key, "calls": calls})
 
     def upload(self, value: Any, tag: str = "") -> Future[Any]:
@@ -290,7 +286,7 @@ class ExecutorConnection:
 
     @property
     def followed_keys(self) -> Container[Any]:
-        """Keys of the bundles that were sent, and not yet passed to :meth:`forget_bundle`."""
+        """Keys of the sent bundles that have not been passed to :meth:`forget_bundle` yet."""
         return self._followers.keys()
 
     def followed(self) -> list[str]:
@@ -307,9 +303,7 @@ class ExecutorConnection:
             self._followers[key].erred(key, error)
 
     def task_lost(self, key: Any, *, with_all: bool) -> None:
-        """Notify the follower of a bundle that the scheduler no longer has its Dask task.
-        ``with_all`` is True if the scheduler was restarted, or is a new one.
-        """
+        """Notify the follower of a lost bundle. ``with_all`` means a restarted or new scheduler."""
         if key not in self._followers:
             return
         logger.debug("bundle %s is unknown to the scheduler", key)
@@ -340,7 +334,7 @@ class ExecutorConnection:
 
 
 def _print(key: str, text: str, **_: Any) -> None:
-    """Print a task's output from its worker in this process."""
+    """Print a remote task's output in this process."""
     del key
     display.show(STDOUT, text)
 
@@ -378,7 +372,7 @@ async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> F
 
 
 async def _place_of(client: Client, value: Any, tag: str) -> dict[str, Any]:
-    """Return Dask's options that restrict an upload to some workers, empty for any worker."""
+    """Return Dask options that restrict an upload to some workers. Empty means any worker."""
     calls = SchedulerCalls(client.scheduler)
     places = await calls.upload_places(tag, int(sizeof(value)))
     return {"workers": places, "timeout": PLACE_TIMEOUT_S} if places else {}

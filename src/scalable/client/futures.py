@@ -199,7 +199,7 @@ class CallFuture(Future[_Result]):
         return self.done()
 
     def successful(self) -> bool:
-        """Return whether the task finished without an error. ValueError if it has not finished."""
+        """Return whether a finished task succeeded. Raises ValueError for an unfinished one."""
         if not self.done():
             raise ValueError("the task has not ended")
         return self._state == FINISHED and self._exception is None
@@ -211,9 +211,8 @@ class CallFuture(Future[_Result]):
         )
 
     def profile(self) -> dict[str, Any]:
-        """Return the measurements of a finished task, in names and units of ``tasks.jsonl``.
-        Values are None if the task was cancelled or its worker was lost. Raises ValueError for an
-        unfinished task.
+        """Return a finished task's measurements, with the names and units of ``tasks.jsonl``.
+        Values are None for a cancelled or lost task. Raises ValueError for an unfinished one.
         """
         if not self.done():
             raise ValueError("the task has not ended")
@@ -313,7 +312,7 @@ def settle(
 
 
 def _tell(future: CallFuture, result: Any, error: BaseException | None) -> None:
-    """Call the function that gets the outcome of a future first, and log what it raises."""
+    """Call the function that receives a future's outcome first, and log its exceptions."""
     tell, future.on_outcome = future.on_outcome, None
     if tell is not None:
         ending: Future[None] = Future()  # it logs what its callbacks raise
@@ -378,14 +377,12 @@ class Whereabouts(NamedTuple):
 
 
 def name_of_call(future: CallFuture) -> str:
-    """Return the name of a task's function, or ``call`` after its end."""
+    """Return the name of a task's function, or ``call`` once the task has finished."""
     return str(funcname(future.call[0])) if future.call is not None else "call"
 
 
 def waiting_facts(future: CallFuture, place: Whereabouts | None) -> CallFacts:
-    """Return the facts about a task that was not sent.
-    ``place`` is None if the executor waits for other tasks before it takes this one.
-    """
+    """Return the facts about an unsent task. ``place`` is None while it waits for other tasks."""
     name = name_of_call(future)
     if place is not None:
         state = "held" if place.held else "backlog"

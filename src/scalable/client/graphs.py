@@ -73,8 +73,7 @@ def prepare(
     graph: Graph, keys: Any, tag: str | None = None, tags: Tags | None = None
 ) -> PreparedGraph:
     """Check a raw graph, and return the nodes that have to be run.
-    ``tags`` contains nodes with another tag than ``tag``. Raises ClusterError for a cycle, an
-    unknown or repeated name, and a name that is not a string, number or tuple.
+    ``tags`` overrides ``tag`` for single nodes. Raises ClusterError for cycles and invalid names.
     """
     tags = tags or {}
     _has_dask_node(keys)
@@ -122,12 +121,12 @@ def _is_future(value: Any) -> bool:
 
 
 def _is_short(value: Any) -> bool:
-    """Return whether a value is copied into each task that takes it instead of being a node."""
+    """Return whether a value is copied into the tasks that take it rather than stored as a node."""
     return type(value) in _NUMBERS or (type(value) in (str, bytes) and len(value) <= SHORT)
 
 
 def _has_dask_node(value: Any) -> bool:
-    """Return whether a value is or contains a Dask node. ClusterError for a circular value."""
+    """Return whether a value is or contains a Dask node. Raises ClusterError for a cycle."""
     rest, around, seen = [(value, False)], set(), set()
     while rest:
         part, is_left = rest.pop()
@@ -313,7 +312,7 @@ def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
 
 
 def _gathered(value: Any, parts: list[Any]) -> Any:
-    """Return a container of the type of ``value`` that holds ``parts`` instead."""
+    """Return a container like ``value`` with the given parts."""
     if all(ours is theirs for ours, theirs in zip(parts, value, strict=True)):
         return value
     make = type(value)._make if is_namedtuple_instance(value) else type(value)

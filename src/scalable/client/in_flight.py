@@ -129,8 +129,7 @@ class BundlesInFlight:
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
         """Store outcomes, a pickled tuple of positions, values, kinds and measurements.
-        ``busy_s`` is the time in seconds that the worker spent on them. ``over`` marks the bundle's
-        last tasks.
+        ``busy_s`` is the worker's time for them in seconds. ``over`` marks the last outcomes.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -181,7 +180,7 @@ class BundlesInFlight:
         bundle.pending.measured(numbers, MeasuredCalls(told, self._options.tag, *measured))
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
-        """Put tasks that a worker has not started back into the backlog: positions or ``EVERY``."""
+        """Put unstarted tasks back into the backlog: those at some positions, or ``EVERY`` one."""
         bundle = self._bundles.get(key)
         if bundle is None:
             return
@@ -214,7 +213,7 @@ class BundlesInFlight:
             self._end(bundle)
 
     def _release_unended(self, key: str) -> None:
-        """Release the bundle of a task that does not stop. Otherwise Dask would run it again."""
+        """Release the bundle of a task that does not stop, so that Dask does not rerun it."""
         bundle = self._ending.get(key) or self._bundles.get(key)
         if bundle is not None and not bundle.over:
             self._release(key)
@@ -230,7 +229,7 @@ class BundlesInFlight:
             self._line.call_soon(self._fetch, bundle)
 
     def _stay(self, bundle: SentBundle) -> bool:
-        """Leave kept results on the workers and return True, if only other tasks wait for them."""
+        """Leave results on the workers if only other tasks need them. Return whether they stay."""
         futures = [bundle.numbers[position] for position in bundle.kept]
         for future in futures:
             if not isinstance(future, CallFuture) or not (future.may_stay or future.done()):
@@ -292,7 +291,7 @@ class BundlesInFlight:
         self._release(key)
 
     def _give_up(self, bundle: SentBundle, errors: Mapping[int, KilledWorker]) -> None:
-        """Fail tasks that have lost too many workers, with the reasons."""
+        """Fail tasks that have lost too many workers, and report the reasons."""
         errors = {p: error for p, error in errors.items() if p in bundle.left()}
         losses = described_losses(bundle, errors)
         self._line.tell_given_up(bundle.key, losses)
@@ -326,7 +325,7 @@ class BundlesInFlight:
             self._release(bundle.key)
 
     def withdraw_calls_of(self, pending: PendingCalls) -> None:
-        """Withdraw the bundles of cancelled tasks that no worker has started."""
+        """Withdraw the unstarted bundles of cancelled tasks."""
         for bundle in self._bundles.values():
             if bundle.pending is pending and not bundle.begun:
                 logger.debug("bundle %s is asked back: its tasks are cancelled", bundle.key)
@@ -393,8 +392,8 @@ MOST_SUSPECTS = 256
 def judge_loss(
     bundle: SentBundle, error: KilledWorker, call_s: float
 ) -> tuple[list[int], dict[int, KilledWorker]]:
-    """Return the positions of the tasks to run again, and those to give up, with errors.
-    A task is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` for lack of memory.
+    """Return the positions of tasks to run again, and the errors of those to give up.
+    A task is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` if memory ran out.
     ``call_s`` is the mean duration of the tasks in seconds.
     """
     left = bundle.left()
@@ -437,7 +436,7 @@ class FirstTries:
 
 
 class SentBefore:
-    """Lost bundles in which tasks were sent before, by task."""
+    """Lost bundles of resent tasks, by task."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[PendingCalls, Any], str] = {}
@@ -448,9 +447,9 @@ class SentBefore:
             self._keys[bundle.pending, bundle.numbers[position]] = bundle.key
 
     def take(self, pending: PendingCalls, numbers: Iterable[Any]) -> dict[str, Any]:
-        """Return the annotation for a bundle with resent tasks, and drop these tasks.
-        ``after`` is the key of the lost bundle that contained the first of them, and ``again`` the
-        number of tasks from that bundle. Empty if no task was sent before.
+        """Return the annotation of a bundle with resent tasks, and forget these tasks.
+        ``after`` is the key of the first one's lost bundle, ``again`` the number of tasks from that
+        bundle. The annotation is empty if no task was sent before.
         """
         if not self._keys:
             return {}
@@ -479,8 +478,7 @@ def described_losses(
 
 def loaded(kind: int, value: Any) -> ValueOrError:
     """Return the result and the error of a task. One of them is None.
-    ``kind`` is a kind of outcome of :mod:`scalable.protocol.operations`. ``value`` is the value
-    itself, the pickled value, or the pickled error.
+    ``kind`` (see :mod:`scalable.protocol.operations`) determines the form of ``value``.
     """
     if kind == ERROR:
         return None, with_package(load_error(value))
@@ -528,8 +526,7 @@ class Withdrawals:
         call_s: float = 0.0,
     ) -> list[SentBundle]:
         """Return the bundles to withdraw: stuck ones, or else the latest, one for each free slot.
-        Must not search all bundles. ``now`` is in monotonic seconds, ``call_s`` the mean duration
-        in seconds.
+        Never searches all bundles. ``now`` is in monotonic seconds, ``call_s`` in seconds per task.
         """
         before = min(self._latest_begun, now - STUCK_S - STUCK_CALLS * call_s)
         overtaken = takewhile(lambda bundle: bundle.heard_at < before, waiting)
@@ -613,7 +610,7 @@ class BundleSizing:
             self.mean_s = latest if self.mean_s is None else 0.25 * self.mean_s + 0.75 * latest
 
     def refused(self) -> None:
-        """Record that tasks are refused without running, for lack of workers."""
+        """Record that tasks failed without running because of a lack of workers."""
         self._is_refused = True
 
     def at_least(self, seconds: float) -> None:

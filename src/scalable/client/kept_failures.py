@@ -23,7 +23,7 @@ from scalable.protocol.operations import CODE, RETRIED
 
 
 class RetryingClient(ShownClient):
-    """A client that does not answer a task with the failure of an earlier, equal task."""
+    """A client that does not reuse the failure of an earlier, equal task."""
 
     def _run_failed_again(self, keys: Iterable[Any]) -> None:
         """Retry failed tasks, since Dask would answer an equal task with the failed future."""
@@ -63,7 +63,7 @@ _SHOWN = 200
 
 @dataclass(frozen=True)
 class CallFailed:
-    """A failed task, in place of its result. It is false in conditions.
+    """Value that replaces the result of a failed task. It is false in conditions.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class CallFailed:
 
     @property
     def subject(self) -> str:
-        """Task with its arguments, worker and number of attempts, for messages."""
+        """Description of the task for messages: arguments, worker and number of attempts."""
         where = "" if self.worker is None else f" on worker {self.worker}"
         tries = "" if self.tries < 2 else f" in {self.tries} tries"
         return f"{self.task}{self.arguments or ''}{where}{tries}"
@@ -168,7 +168,7 @@ class FailureKeepingClient(RetryingClient):
             )
 
     def _kept(self, futures: Iterable[Future[Any]], errors: str) -> list[Future[Any]]:
-        """Return futures that keep failures as values, if ``errors`` requests that."""
+        """Return the futures, made to keep failures as values if ``errors`` is ``keep``."""
         # A future of another class has its result already.
         return [
             KeptFuture(future.key, self) if errors == KEEP and type(future) is Future else future
@@ -176,7 +176,7 @@ class FailureKeepingClient(RetryingClient):
         ]
 
     async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
-        """Wait for the futures that keep failures, and return the values of failed tasks."""
+        """Wait for futures that keep failures, and return the failures of their tasks by key."""
         kept = [future for future in futures if isinstance(future, KeptFuture)]
         for future in kept:
             await state_of(future).wait()

@@ -1,4 +1,4 @@
-"""Waiting tasks of one function with many arguments."""
+"""Waiting tasks of one function, one for each tuple of arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Outcome = list[Any]
 
 
 class MappedCalls:
-    """Waiting tasks of one function. One list has all results instead of a future for each task."""
+    """Waiting tasks of one function, with one list of results instead of single futures."""
 
     profile = stays = takes_turns = False
 
@@ -117,7 +117,7 @@ class MappedCalls:
             self.on_end()
 
     def _count_settled(self, numbers: Sequence[int]) -> bool:
-        """Wake waiting threads, and return whether all tasks have finished. The lock is held."""
+        """Wake waiting threads, and return whether all tasks have finished. Needs the lock."""
         self._left -= len(numbers)
         if self._arrived is not None:
             self._arrived.extend(numbers)
@@ -152,8 +152,8 @@ class MappedCalls:
 
     def outcomes(self, time_left: Callable[[], float | None]) -> Iterator[Outcome]:
         """Iterate over outcomes as they become available.
-        ``time_left`` returns seconds or None. Raises TimeoutError, or CancelledError if the tasks
-        were cancelled.
+        ``time_left`` returns seconds or None. Raises TimeoutError, or CancelledError after a
+        cancel.
         """
         position = 0
         while not self._is_end(position):
@@ -170,7 +170,7 @@ class MappedCalls:
             position += 1
 
     def _is_end(self, position: int) -> bool:
-        """Return whether no outcome follows after ``position`` outcomes."""
+        """Return whether no outcomes are left after the first ``position`` ones."""
         return position >= self._total
 
     def _is_there(self, position: int) -> bool:
@@ -178,7 +178,7 @@ class MappedCalls:
         return position < self._total and self._is_settled(position)
 
     def _pop(self, number: int) -> Any:
-        """Return the result of a task, and drop it."""
+        """Remove and return the result of a task."""
         value, self._results[number] = self._results[number], None
         return value
 
@@ -195,7 +195,7 @@ class MappedCalls:
         return None
 
     def _wait(self, time_left: Callable[[], float | None]) -> None:
-        """Wait for a change. The lock is held."""
+        """Wait for a change. The caller must hold the lock."""
         if self.cancelled:
             raise CancelledError
         left = time_left()
@@ -441,7 +441,7 @@ class MultiprocessingVerbs(ABC):
     def imap_unordered(
         self, fn: Callable[..., _Result], iterable: Iterable[Any], chunksize: int = 1
     ) -> Iterator[_Result]:
-        """Iterate over results as they arrive, and otherwise as :meth:`imap` does."""
+        """Iterate over results in the order in which they arrive."""
         del chunksize
         return self._results_of(fn, iterable, ordered=False)
 
@@ -458,7 +458,7 @@ class MultiprocessingVerbs(ABC):
 
 
 class _Results(Iterator[Any]):
-    """Iterator over results that can be continued after a failed task's error."""
+    """Iterator over results. It continues after the error of a failed task."""
 
     def __init__(self, outcomes: Iterator[Outcome]) -> None:
         self._outcomes, self._lock = outcomes, threading.Lock()
@@ -486,7 +486,7 @@ def _result_of(future: CallFuture) -> Any:
 def _add_callbacks(
     future: CallFuture, callback: Callback | None, error_callback: ErrorCallback | None
 ) -> None:
-    """Call one of the functions before waiting threads wake up, as ``multiprocessing`` does."""
+    """Make a future call the matching callback before waiting threads wake up."""
 
     def ended(result: Any, error: BaseException | None) -> None:
         if error is None and callback is not None:

@@ -45,8 +45,8 @@ _route: ContextVar[_Route] = ContextVar("_route", default=_Route())  # noqa: B03
 class CollectionClient(BundleClient):
     """A client whose ``compute``, ``persist`` and ``get`` take ``tag=``, ``n=`` and ``task=``.
 
-    In a block of ``dask.annotate``, the same three apply to graphs that are sent and graph layers
-    that are created.
+    ``dask.annotate`` accepts the same three keywords, for graphs sent and graph layers created in
+    its block.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class CollectionClient(BundleClient):
         return _route.get().annotations
 
     def layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
-        """Return the annotations of a layer, routed by its own tag or by that of the graph."""
+        """Return a layer's annotations, routed by its own tag or by the graph's tag."""
         asked = {name: annotations[name] for name in ROUTING if annotations.get(name) is not None}
         resources = annotations.get("resources")
         if callable(resources) or not (asked or resources):
@@ -246,7 +246,7 @@ logger = logging.getLogger("scalable.client")
 
 
 class ShownClient(PublicNames, ExplainingClient):
-    """A client that notebooks show with the pools and the tasks of its cluster."""
+    """A client whose notebook display shows its cluster's pools and tasks."""
 
     def _repr_html_(self) -> str:
         overview = overview_of(self)

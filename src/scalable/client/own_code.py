@@ -93,7 +93,7 @@ class OwnCode:
         return found if sum(map(len, found.values())) <= MOST_SOURCES else {}
 
     def read_again(self) -> list[str]:
-        """Read the files again, and return the names of the modules that differ."""
+        """Read the files again, and return the names of the modules that have changed."""
         with self._lock:
             before = {name: loaded.code for name, loaded in self._loaded.items()}
             self._loaded.clear()
@@ -114,7 +114,7 @@ class OwnCode:
         )
 
     def _scan(self, *, anew: bool = False) -> None:
-        """Read new and reloaded modules, or all modules with ``anew``."""
+        """Read new and reloaded modules. ``anew`` omits the warnings about edited files."""
         self._modules, self._path = len(sys.modules), list(sys.path)
         found = {}
         doubtful: dict[str, list[str]] = {_EDITED: [], _NOT_RELOADED: []}
@@ -239,7 +239,7 @@ def was_edited(module: ModuleType, path: str, source: bytes) -> bool:
 
 
 def _is_compiled_from_another(module: ModuleType, modified: int, size: int) -> bool:
-    """Return whether this process compiled the module from a source of another time or size."""
+    """Return whether this process compiled the module from another version of its source."""
     cached = getattr(module.__spec__, "cached", None)
     try:
         # An older compiled file proves nothing: a process that cannot write it leaves it as it is.
@@ -256,7 +256,7 @@ def _is_compiled_from_another(module: ModuleType, modified: int, size: int) -> b
 
 
 def runs(module: ModuleType, path: str, source: bytes) -> bool:
-    """Return whether a module's functions equal those of a source, as far as both have them."""
+    """Return whether the functions that a module and a source share are equal."""
     try:
         compiled = compile(source, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
@@ -300,7 +300,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Files of a workflow at one time."""
+    """Files of a workflow as they were at one time."""
 
     #: Their directories.
     project: WorkflowFiles
@@ -447,7 +447,7 @@ class OwnFiles:
         return changed
 
     def _warn_of_edits(self) -> None:
-        """Warn once about each file whose version on the workers is older, except modules."""
+        """Warn once about each file, except modules, that is older on the workers."""
         began = time.monotonic()
         assert self._table is not None
         edited = self._edited(module.path for module in self._table.modules.values())
@@ -463,7 +463,7 @@ class OwnFiles:
 
 
 def _limit(name: str, default: str) -> int:
-    """Return a limit in bytes from an environment variable. ClusterError if it is not a size."""
+    """Return a limit in bytes from an environment variable. ClusterError for an invalid size."""
     text = os.environ.get(name) or default
     try:
         return parse_bytes(text)
@@ -494,7 +494,7 @@ def _largest(sizes: Mapping[str, int]) -> str:
 
 
 def _too_much(project: WorkflowFiles, chosen: Selection, limit: int) -> str:
-    """Return the message about a project that is too large, with its largest parts."""
+    """Return the message that a project is too large, which names its largest parts."""
     if chosen.too_many:
         amount = f"has more than {MOST_FILES:,} files"
     else:
@@ -610,7 +610,7 @@ def _is_shared(path: Path) -> bool:
 
 
 def select(project: WorkflowFiles, file_limit: int) -> Selection:
-    """Select a project's files up to a size in bytes. ModuleNotFoundError without pathspec."""
+    """Select files of at most ``file_limit`` bytes. ModuleNotFoundError without pathspec."""
     chosen = Selection()
     roots = dict.fromkeys(real for _, real in project.roots)
     for root in roots:

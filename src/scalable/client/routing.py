@@ -65,8 +65,7 @@ class Routing:
         task: str | None,
         kwargs: dict[str, Any],
     ) -> tuple[str | None, dict[str, Any], Callable[[Any], AbstractContextManager[Any]]]:
-        """Return a task's tag, its keywords for Dask, and a function from its key to a context for
-        its annotations.
+        """Return a task's tag, its Dask keywords, and a function that makes its annotation context.
         Raises ClusterError for an unknown tag or task, a task of another component, or too many
         slots, and TypeError if ``func`` has a parameter named ``tag``, ``n`` or ``task``.
         """
@@ -148,7 +147,7 @@ class Routing:
         return tag or known
 
     def _check(self, tag: str, n: int) -> bool | None:
-        """Return whether a tag is known. If not, the scheduler checks it. None for any worker."""
+        """Return whether a tag is known (else the scheduler checks it), or None for any worker."""
         if not isinstance(tag, str):
             raise ClusterError(f"tag={tag!r}: a tag is a text, the name of a pool")
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:

@@ -83,7 +83,7 @@ class Sweep:
         return list(self._client.gather(list(self.futures)))
 
     def failures(self) -> list[CallFailed]:
-        """Return the failures so far, in order. Does not wait."""
+        """Return the failures so far, in order, without waiting."""
         failed = [future for future in self.futures if future.status == "error"]
         return list(self._client.gather(failed))
 
@@ -128,7 +128,7 @@ class Sweep:
 
 
 def rows_of(parameters: Any) -> tuple[list[dict[str, Any]], type[Any] | None]:
-    """Return the rows of a DataFrame or iterable of mappings, and any DataFrame class."""
+    """Return rows of parameters as dictionaries, and the DataFrame class or None."""
     if hasattr(parameters, "to_dict") and hasattr(parameters, "columns"):
         rows, frame = parameters.to_dict("records"), type(parameters)
     else:

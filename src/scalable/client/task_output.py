@@ -18,8 +18,8 @@ MOST_LINES = 2_000
 
 
 class OutputDisplay:
-    """Display of task output: in a terminal at once, in a notebook in the waiting cell.
-    A separate thread writes, because the event loop must not wait for the reader of a pipe.
+    """Display of task output in the terminal, or in the notebook cell that waits for tasks.
+    A separate thread writes, because the event loop must not block on a pipe.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class OutputDisplay:
         self._waiters: list[contextvars.Context] = []
 
     def show(self, descriptor: int, text: str) -> None:
-        """Show a string soon. Never blocks. The oldest of too many strings are dropped."""
+        """Queue a string for display. Never blocks. Drops the oldest of too many strings."""
         with self._changed:
             self._lines.append((descriptor, text))
             if len(self._lines) > MOST_LINES:
@@ -61,7 +61,7 @@ class OutputDisplay:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Show output in this thread's cell while the thread waits, and the rest at the end."""
+        """Show output in this thread's cell while it waits, and pending output at the end."""
         context = contextvars.copy_context()
         with self._changed:
             self._waiters.append(context)

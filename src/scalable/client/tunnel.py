@@ -293,7 +293,7 @@ def _accept_answer(answer: Answer) -> None:
 
 
 def pause_s(failures: int) -> float:
-    """Return a random pause in seconds after so many failures. Its bound grows up to 3 s."""
+    """Return a random pause in seconds. Its bound grows with the failures, up to 3 s."""
     bound = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * PAUSE_FACTOR ** (failures - 1))
     return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 

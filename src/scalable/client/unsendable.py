@@ -1,4 +1,4 @@
-"""Errors for tasks that cannot be sent, because their function or an argument is not picklable."""
+"""Errors for tasks with a function or an argument that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Parts = Iterable[tuple[str, Any]]
 
 @contextmanager
 def explained(name: str, parts: Callable[[], Parts]) -> Iterator[None]:
-    """Replace Dask's error about an unpicklable graph by one that names the part."""
+    """Replace Dask's error about an unpicklable graph by one that names the unpicklable part."""
     _here.quiet = True
     try:
         yield
@@ -134,7 +134,7 @@ def name_of(func: Any) -> str:
 
 
 def with_package(error: BaseException | None) -> BaseException | None:
-    """Add the package that has a missing module here to its error. Keep other errors."""
+    """Name the local package of a missing module in its error. Return other errors unchanged."""
     if type(error) is not ModuleNotFoundError or not error.name:
         return error
     words = _words(error.name)

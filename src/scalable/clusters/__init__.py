@@ -1,5 +1,5 @@
 """Life of clusters: creating, recording, finding, scaling and deleting them.
-``session`` has the manifest, the plan and the client. ``providers`` start workers on a backend.
+``session`` handles the manifest, the plan and the client. ``providers`` start workers on a backend.
 """
 
 from typing import TYPE_CHECKING

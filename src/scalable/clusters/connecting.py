@@ -92,7 +92,7 @@ def _listens_elsewhere(access: AccessFile) -> str | None:
 
 
 def load_security(info: dict[str, Any]) -> Security | None:
-    """Load the credentials for ``info["address"]``, or None, as Dask's security loader."""
+    """Return credentials for ``info["address"]`` or None, as a security loader of Dask."""
     from scalable.protocol.credentials import security_of
 
     for directory in all_directories()[0]:
@@ -202,7 +202,7 @@ class AttachedDeployment:
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
-        """Changes of desired counts, oldest first: all if the run is here, else this session's."""
+        """Changes of desired counts, oldest first. Only this session's without a local run."""
         self.directory.fetch_run()
         if self._run_path is None or not self._run_path.is_dir():
             return list(self._asked)

@@ -63,7 +63,7 @@ def ask(
 
 
 def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a scheduler's record with its ``address``, and the credentials for it.
+    """Return a scheduler's record, including its ``address``, and the credentials to connect.
     Raise ClusterError if the cluster has stopped, or its scheduler has no address (yet).
     """
     name = directory.record().name
@@ -160,8 +160,7 @@ def refuse_gone(directory: ClusterDirectory) -> None:
 
 def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
     """Return (total workers, ``max_workers``) if new counts would exceed the target's limit.
-    None if counts do not grow, or with several managers, since each one's target has its own limit.
-    Raise ClusterError for an unknown pool.
+    Return None otherwise, or if there are several managers. ClusterError for an unknown pool.
     """
     directory = find(name)
     record, status = directory.record(), directory.status() or {}
@@ -206,7 +205,7 @@ def drain(name: str, workers: Iterable[str]) -> None:
 def explain(name: str, about: str | None = None) -> Explanations:
     """Return why pools and tasks of a cluster wait, or why a task has failed.
     ``name`` may also be the cluster's id or run. ``about`` is a tag, a task's key or its prefix, a
-    task name, or None for everything that waits. Raise ClusterError without a match or an answer.
+    task name, or None for everything that waits. Raise ClusterError if nothing matches or answers.
     """
     directory = find(name)
     cluster = directory.record().name

@@ -43,7 +43,7 @@ MANAGER_GRACE_S = 1800.0
 
 @dataclass(frozen=True)
 class DetachOptions:
-    """Options of a detached cluster outside its manifest. None means the target's value."""
+    """Options of a detached cluster that are not in its manifest. None means the target's value."""
 
     #: None for ``project-target``.
     name: str | None = None
@@ -98,8 +98,8 @@ def lifetimes(spec: DeploymentSpec, options: DetachOptions) -> tuple[float, floa
 def create(creation: Creation) -> ClusterDirectory:
     """Record a cluster, start its scheduler and its managers, and return at once.
     Raise ClusterError if the name is taken or files cannot be written. Raise ProviderError if a
-    program cannot start: a cluster without a scheduler, or a remote one without managers, is then
-    removed. In other cases, ``scalable up`` starts the managers.
+    program cannot start. The cluster is then removed if it has no scheduler, or is remote and has
+    no managers. Otherwise, ``scalable up`` starts the managers.
     """
     record = _record(creation)
     names.CLUSTER.require(record.name)
@@ -234,7 +234,7 @@ def _record(creation: Creation) -> ClusterRecord:
 
 
 def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> ResolvedManifest:
-    """Apply ``--processes`` and ``--budget``. Raise PlanError if the target lacks the option."""
+    """Apply ``--processes`` and ``--budget``. Raise PlanError if ``--processes`` does not apply."""
     resolved = resolved.with_budget(options.budget)
     if not options.processes:
         return resolved
@@ -307,6 +307,6 @@ def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
 
 
 def _unused(target: str, taken: Mapping[str, object]) -> str:
-    """Return an unused manager id made from its target, with a number if necessary."""
+    """Return an unused manager id: the target's name, with a number if necessary."""
     names = (target if n == 1 else f"{target}-{n}" for n in itertools.count(1))
     return next(name for name in names if name not in taken and name != SCHEDULER)

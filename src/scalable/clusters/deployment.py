@@ -1,4 +1,4 @@
-"""An embedded cluster: built, recorded, scaled and closed by its user's process."""
+"""An embedded cluster, which its user's process builds, records, scales and closes."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Deployment:
         self.counts |= plan.workers_by_tag
 
     def status(self) -> dict[str, Any]:
-        """Return state, pools, managers and costs, or raise ClusterError without a controller."""
+        """Return state, pools, managers and costs. ClusterError if there is no controller."""
         if hasattr(self.cluster, "status_now"):  # its scheduler is elsewhere
             return dict(self.cluster.status_now())
 

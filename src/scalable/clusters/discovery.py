@@ -90,7 +90,7 @@ def list_clusters(*, with_remains: bool = False) -> ClusterListing:
 
 
 def _is_over(status: ClusterStatus, silent: Iterable[str]) -> bool:
-    """Return whether a killed session left only its record, after removing that."""
+    """Return whether only a killed session's record is left. If so, remove the record."""
     over = status.embedded and status.state in ("failed", "stale")
     if not over or f"provider {status.provider!r}" in silent:
         return False
@@ -114,7 +114,7 @@ def _recorded() -> tuple[list[ClusterStatus], list[str]]:
 
 
 def status(name: str) -> ClusterStatus:
-    """Return a cluster's status, from its scheduler or else from disk, or raise ClusterError."""
+    """Return a cluster's status from its scheduler, or from disk. May raise ClusterError."""
     directory = find(name)
     on_disk = status_of(directory, time.time())
     if on_disk.embedded or on_disk.state not in ANSWERING:
@@ -181,7 +181,7 @@ class _Asked:
         self._answers: dict[str, list[ClusterStatus] | str] = {}
 
     def ask(self, deadline: float) -> None:
-        """Import and query all. Return when all have answered, or at the monotonic ``deadline``."""
+        """Query all plugins. Return when all have answered, or at the monotonic ``deadline``."""
         threads = []
         for who, load in self._loads.items():
             imported = threading.Event()
@@ -292,10 +292,10 @@ class RunningClusters:
 def look(
     name: str, since: int | None = 0, kinds: Iterable[str] = SHOWN_KINDS
 ) -> tuple[Overview, Events]:
-    """Return the overview of a running cluster, and its events.
-    ``name`` may also be an id or a run. ``since`` is the number of the caller's last event, 0 for
-    all events, None for none. ``kinds`` as in :meth:`.SchedulerCalls.overview`. Raise ClusterError
-    if no cluster matches or its scheduler does not answer.
+    """Return the overview and the events of a running cluster, given its name, id or run.
+    ``since`` is the number of the last known event, 0 for all events, None for none. See
+    :meth:`.SchedulerCalls.overview` for ``kinds``. Raise ClusterError if no cluster matches or
+    answers.
     """
     wanted = tuple(kinds)
     answer = ask(find(name), lambda scheduler: scheduler.overview(since, wanted))

@@ -118,7 +118,7 @@ def _report_gone(directory: ClusterDirectory, manager: str, nonce: str) -> None:
 
 
 def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: ClusterError) -> None:
-    """Log why a cluster is deleted without its scheduler's answer, or raise ClusterError."""
+    """Log why a cluster can be deleted without its scheduler's answer, or raise ClusterError."""
     known = directory.scheduler() or {}
     if is_alive(known) is not None or record.services != services.PROCESS:
         logger.warning(
@@ -140,7 +140,7 @@ def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: Cl
 
 
 def _ask_to_end(directory: ClusterDirectory) -> None:
-    """Request the scheduler to stop workers, managers and itself, and wait for its exit."""
+    """Make the scheduler stop workers, managers and itself, and wait for its exit."""
     known = directory.scheduler()
     if known is None:
         return
@@ -188,7 +188,7 @@ def clear_away(
 
 
 def _delete(provider: str, cluster_id: str) -> ProviderError | None:
-    """Delete a provider's processes and jobs of a cluster, and return the error of a failure."""
+    """Delete a cluster's processes and jobs of a provider. Return the error if this fails."""
     try:
         delete = getattr(get_provider(provider), "delete", None)
         ended_here = None if delete is None else delete(cluster_id)
@@ -247,7 +247,7 @@ def why_ended(directory: ClusterDirectory) -> str | None:
 
 
 def identity(directory: ClusterDirectory, record: ClusterRecord) -> Mapping[str, Any] | None:
-    """Return the process of a cluster's scheduler, or None if it has none or is a job."""
+    """Return the process of a cluster's scheduler, or None if none is known or it is a job."""
     if record.embedded:
         return record.creator
     return services.identities(directory).get(services.SCHEDULER)
@@ -269,7 +269,7 @@ def _why_job_ended(directory: ClusterDirectory, record: ClusterRecord) -> str | 
 
 
 def _why_never_started(record: ClusterRecord) -> str | None:
-    """Return a reason if the process that should have started the scheduler has exited."""
+    """Return a reason if the process that was to start the scheduler has exited, or None."""
     alive = is_alive(record.creator)
     # A process of another machine had enough time: it starts a scheduler within half a minute.
     if alive is False or (alive is None and _age_s(record) > SILENCE_S):
@@ -309,7 +309,7 @@ def _why_silent(
 
 
 def _writes(directory: ClusterDirectory) -> bool:
-    """Return whether a new status is written during this call."""
+    """Return whether the cluster writes a new status during this call."""
     before = directory.status()
     deadline = time.monotonic() + WATCH_S
     while time.monotonic() < deadline:
@@ -372,7 +372,7 @@ def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) ->
 
 
 def _removed(garbage: Garbage, remove: Callable[[], None], *, dry_run: bool) -> Garbage:
-    """Remove remains unless ``dry_run``, and return them with the error of a failure."""
+    """Remove remains unless ``dry_run``. Return them, with the error if this fails."""
     if dry_run:
         return garbage
     try:

@@ -36,9 +36,9 @@ class LogFile:
 def log_files(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> list[LogFile]:
-    """Return the logs of a cluster, with the most recently written one last.
-    Logs of its other programs are included only if ``worker`` names them. Raise ClusterError for an
-    unknown pool or worker, and FileNotFoundError if the cluster was removed.
+    """Return the logs of a cluster's workers, with the most recently written one last.
+    If ``worker`` names another program, return its log. Raise ClusterError for an unknown pool or
+    worker, and FileNotFoundError if the cluster was removed.
     """
     record = directory.record()
     directory.fetch_logs()
@@ -113,7 +113,7 @@ def _workers(directory: ClusterDirectory, tags: tuple[str, ...]) -> list[LogFile
 
 
 def _recorded(said: Mapping[str, object]) -> dict[str, tuple[str, str]]:
-    """Map log names to worker and tag, for all workers in a cluster's run record."""
+    """Map the log names of all workers in a cluster's run record to (worker, tag)."""
     if not said.get("run"):
         return {}
     found = {}
@@ -193,7 +193,7 @@ class _Tail:
         self._torn = b""
 
     def lines(self, *, last: bool) -> list[str]:
-        """Return the new lines since the last call, with an unfinished one only if ``last``."""
+        """Return the lines since the last call, including an unfinished line only if ``last``."""
         *whole, self._torn = (self._torn + self._read()).split(b"\n")
         if self._torn and (last or len(self._torn) >= LONGEST_BYTES):
             whole.append(self._torn)

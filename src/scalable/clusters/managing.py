@@ -301,7 +301,7 @@ class ManagerProcess:
 
 
 async def _quietly(calls: SchedulerCalls, manager: str, nonce: str, *, gone: bool) -> None:
-    """Report that a manager leaves, even if the scheduler may not answer."""
+    """Report that a manager leaves. Only warn if the scheduler does not answer."""
     try:
         await asyncio.wait_for(calls.leave(manager, nonce, gone=gone), ATTACH_TIMEOUT_S)
     except (OSError, TimeoutError) as error:

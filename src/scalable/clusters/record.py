@@ -43,7 +43,7 @@ def _slug(name: str) -> str:
 
 
 def _user() -> str:
-    """Return the name of the process's user, or the uid if it has none."""
+    """Return the name of the process's user, or the uid if there is no name."""
     uid = os.geteuid()  # not USER, which sudo and su may leave as another user's
     try:
         return pwd.getpwuid(uid).pw_name
@@ -101,9 +101,7 @@ class SessionRecord:
 
     @classmethod
     def open(cls, spec: DeploymentSpec, plan: Plan, *, manifest_yaml: str) -> Self:
-        """Create a run directory, and report it to an enclosing ``scalable run``.
-        Raises RunError.
-        """
+        """Create a run directory, reported to an enclosing ``scalable run``. May raise RunError."""
         run = RunDirectory.create(
             spec.project_name,
             spec.target_name,

@@ -105,8 +105,7 @@ class RemoteCluster(ClusterDirectory):
 
     def status(self) -> dict[str, Any] | None:
         """Return the scheduler's current status, or the last one if it does not answer.
-        If no local user has named the cluster, its scheduler is not queried: others may have
-        written to the site, and an answer of Dask's can execute code.
+        A cluster that no local user has named is not queried, since its answer can execute code.
         """
         if not self._is_named():
             return None
@@ -182,7 +181,7 @@ class RemoteCluster(ClusterDirectory):
         return jobs | super().services()
 
     def fetch_run(self) -> None:
-        """Update the local copy of the cluster's run, among the runs of this machine."""
+        """Update the copy of the cluster's run in this machine's directory of runs."""
         runs = settings.runs_dir().absolute()
         try:
             with self.locked():  # two processes that copy at once would write the rows twice
@@ -195,7 +194,7 @@ class RemoteCluster(ClusterDirectory):
             write_private(self.path / "run", str(path))
 
     def remove(self) -> None:
-        """Remove the copy, and mark a running copy of its run as completed."""
+        """Remove the local files, and mark the copied run as completed if it is running."""
         run = self.path / "run"
         if run.exists():
             path = Path(run.read_text())
@@ -243,7 +242,7 @@ def fetch_copies() -> list[str]:
 
 
 def ask_places() -> tuple[list[str], list[str]]:
-    """Return the result of :func:`fetch_copies`, and an error for each unanswering site."""
+    """Copy files as :func:`fetch_copies`. Return new ids, and an error for each failed site."""
     asked = list(_places())
     new: list[str] = []
     errors: list[str] = []
@@ -266,7 +265,7 @@ def ask_places() -> tuple[list[str], list[str]]:
 
 
 def _ask_beside(question: Callable[[], _Found]) -> Future[_Found]:
-    """Query in a thread that does not keep the process from exiting."""
+    """Call ``question`` in a daemon thread, and return a future of its answer."""
     answer: Future[_Found] = Future()
 
     def ask() -> None:
@@ -280,7 +279,7 @@ def _ask_beside(question: Callable[[], _Found]) -> Future[_Found]:
 
 
 def _places() -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield (provider, site) for all recorded clusters, and for all providers."""
+    """Yield (provider, site) for the sites of recorded clusters and those of all providers."""
     told = [(record.provider, dict(record.place)) for record in _remote_records().values()]
     for name in provider_names():
         try:
@@ -419,7 +418,7 @@ async def copy_run(read: Read, parent: Path) -> Path:
 
 
 class StreamCopy:
-    """Appends some streams of a remote run to a local run."""
+    """Copy of some streams of a remote run, appended to a local run."""
 
     def __init__(self, directory: Path, streams: Iterable[str]) -> None:
         self._directory = directory
@@ -440,7 +439,7 @@ class StreamCopy:
 
 
 class RepeatedPull:
-    """Updates a copy every few seconds in a thread, until it is closed."""
+    """Thread that updates a copy every few seconds until it is closed."""
 
     def __init__(self, cluster: Any, copy: StreamCopy) -> None:
         self._cluster, self._copy = cluster, copy
@@ -478,14 +477,14 @@ class RepeatedPull:
             logger.warning("the record of the run is not complete: %s", error)
 
     def close(self) -> None:
-        """Copy the last rows."""
+        """Stop the thread and copy the last rows."""
         self._done.set()
         self._thread.join(PULL_TIMEOUT_S)
         self.pull()
 
 
 def flush_run(directory: ClusterDirectory) -> None:
-    """Request the scheduler to write the buffered rows of its run."""
+    """Make the scheduler write the buffered rows of its run."""
     directory.fetch_run()
     run = (directory.scheduler() or {}).get("run")
     try:

@@ -25,7 +25,7 @@ REPORT_POLL_S = 0.3
 
 
 def running_cluster(name: str) -> ClusterDirectory | None:
-    """Return the usable cluster of a name, or None. Remove the remains of a stopped one.
+    """Return the usable cluster with a name, or None. Remove the remains of a stopped cluster.
     Raise ClusterError if it does not answer, is being deleted, or is embedded in another process,
     and ProviderError if the backend of its scheduler's job does not answer.
     """
@@ -72,7 +72,7 @@ def find_exactly(name: str) -> ClusterDirectory | None:
 
 
 def resume(name: str) -> list[str]:
-    """Restart the exited managers of a cluster, which adopt running workers. Return their ids.
+    """Restart a cluster's exited managers, and return their ids. They adopt running workers.
     Raise ClusterError for an unknown name, a scheduler that does not answer, or workers that only
     another machine can adopt.
     """

@@ -1,6 +1,4 @@
-"""Services next to a scheduler: run recorder, status on disk, scaling with load.
-Detached and embedded clusters have the same ones.
-"""
+"""Services next to a scheduler: run recorder, status on disk, scaling with load."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from scalable.scheduler.task_log import TaskLog
 
 
 class SchedulerServices:
-    """Starts and stops the services next to a scheduler. Without a directory, no record."""
+    """Services next to a scheduler. Those that need a missing run or directory do nothing."""
 
     def __init__(
         self, record: ClusterRecord, directory: ClusterDirectory | None, run: RunDirectory | None
@@ -49,7 +47,7 @@ class SchedulerServices:
         return self._recorder
 
     def describe(self, scheduler: Any) -> None:
-        """Set the cluster's name, tasks and limit on its scheduler, for messages and clients."""
+        """Set the cluster's name, tasks and ``max_workers`` on its scheduler."""
         scheduler.tags_of_tasks = self._record.tasks
         scheduler.max_workers = self._record.max_workers
         if not self._record.embedded:
@@ -164,7 +162,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class Snapshots:
-    """Writer of ``status.json``: builds the status in the event loop, writes it in a thread.
+    """Writer of ``status.json``. Builds the status in the event loop, and writes it in a thread.
     ``on_removed`` is called with a reason if the directory was removed.
     """
 

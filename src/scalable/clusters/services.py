@@ -1,4 +1,4 @@
-"""Start and state of a detached cluster's scheduler and managers. Without Dask.
+"""Start and state of a detached cluster's scheduler and managers. Does not import Dask.
 A program is a process that outlives this one, or a job of the provider. ``services.json`` lists the
 started programs.
 """
@@ -40,7 +40,7 @@ def start_scheduler(directory: ClusterDirectory, spec: DeploymentSpec) -> None:
 
 
 def start_manager(directory: ClusterDirectory, manager: str, spec: DeploymentSpec) -> None:
-    """Start one of a cluster's managers, the programs that start and stop workers."""
+    """Start one of a cluster's managers."""
     program = [*_python(directory), "scalable.clusters.programs.manager"]
     _start(directory, manager, [*program, str(directory.path), manager], spec)
 
@@ -133,7 +133,7 @@ def _readable(
 
 
 def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
-    """Map the programs that were started as processes to those processes."""
+    """Map programs that were started as processes to the identities of the processes."""
     notes = _readable(lambda cluster: cluster.services(), directory)
     found: dict[str, Mapping[str, Any]] = {s: note for s, note in notes.items() if "pid" in note}
     for manager, its in _readable(lambda cluster: cluster.managers(), directory).items():
@@ -172,7 +172,7 @@ def ended_early(directory: ClusterDirectory) -> list[tuple[str, str]]:
 
 
 def ended_jobs(directory: ClusterDirectory) -> list[str]:
-    """Return the programs whose jobs have left the queue. ProviderError without an answer."""
+    """Return the programs whose jobs have left the queue. May raise ProviderError."""
     places: dict[str, Mapping[str, str]] = {}
     ended = []
     for service, note in directory.services().items():
@@ -207,7 +207,7 @@ def wait_until_ready(
     *,
     workers: bool = True,
 ) -> ClusterStatus:
-    """Wait until the first worker of each pool runs, or the scheduler without ``workers``.
+    """Wait until each pool's first worker runs. Without ``workers``, wait for the scheduler.
     Raise ClusterError if a program exited, a pool cannot start, or ``timeout_s`` is over. The
     cluster keeps running.
     """

@@ -48,7 +48,7 @@ def secrets_of(spec: DeploymentSpec) -> str:
 
 
 def stored_spec(directory: ClusterDirectory, manager: str | None = None) -> DeploymentSpec:
-    """Return the spec of a cluster's scheduler (None) or manager, or raise ClusterError."""
+    """Return a manager's spec, or the scheduler's for None. May raise ClusterError."""
     text = directory.spec_text(manager)
     if text is None:
         return _from_manifest(directory, manager)
@@ -74,7 +74,7 @@ def _from_manifest(directory: ClusterDirectory, manager: str | None) -> Deployme
 
 
 def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
-    """Return the run that keeps results, or None. ClusterError if it would resume itself."""
+    """Return the run that keeps results, or None. ClusterError if a run would resume itself."""
     resumed = os.environ.get(settings.RESUMED)
     if spec.keep_results is None and not resumed:
         return None
@@ -105,7 +105,7 @@ def remove_old_results(spec: DeploymentSpec, run: Path) -> None:
 
 
 def worker_prices(spec: DeploymentSpec) -> dict[str, dict[str, float]]:
-    """Map tags to the price of one worker, as a manager reports it to the scheduler."""
+    """Map tags to the price of one worker, in the form that managers report."""
     quoted = quoted_prices(get_provider(spec.provider_name), spec)
     return unit_prices(spec, provider_traits(spec.provider_name).starting, quoted)
 
@@ -131,7 +131,7 @@ def program_price(spec: DeploymentSpec, *, detached: bool) -> HourlyPrice | None
 def within_bounds(
     spec: DeploymentSpec, wanted: Mapping[str, int], counts: Mapping[str, int]
 ) -> dict[str, int]:
-    """Limit requested counts to the manifest's bounds. Pools outside them may stay there."""
+    """Limit counts to the manifest's bounds. A pool that is outside them may keep its count."""
     held: dict[str, int] = {}
     for tag, count in counts.items():
         own = spec.components[tag].workers or WorkerRange()

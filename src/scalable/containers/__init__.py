@@ -1,6 +1,4 @@
-"""Command lines that run a program inside apptainer, docker or podman.
-``request``, ``render`` and ``contract`` do no I/O. The others read this machine.
-"""
+"""Command lines that run a program inside apptainer, docker or podman."""
 
 from typing import TYPE_CHECKING
 

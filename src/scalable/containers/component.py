@@ -1,4 +1,4 @@
-"""Container of a component: choice of its runtime, trial start, versions."""
+"""Containers of components: choice of the runtime, trial start, and versions."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def choose_runtime(
     which: Callable[[str], str | None] = shutil.which,
 ) -> Runtime | None:
     """Return the runtime of one component, or None to run without a container.
-    The component's setting overrides the target's, except ``none``, with which a cluster's manifest
-    runs on a laptop without containers. None or ``host`` leaves the choice to the target. Raises
-    ProviderError if the runtime is unknown or not installed.
+    The component's setting overrides the target's, but ``none`` in either disables the container. A
+    setting of None or ``host`` leaves the choice to the target. Raises ProviderError if the runtime
+    is unknown or not installed.
     """
     wanted = asked if component_runtime in (None, HOST) else component_runtime
     if "none" in (asked, wanted):
@@ -82,7 +82,7 @@ PACKAGES = ("scalable", "distributed", "dask", "cloudpickle", "msgpack")
 
 @dataclass(frozen=True)
 class PackageVersions:
-    """The versions of a Python and its packages."""
+    """Versions of a Python interpreter and its packages."""
 
     #: Version of Python, such as ``3.12.4``.
     python: str
@@ -96,7 +96,7 @@ def read_versions() -> PackageVersions:
 
 
 def describe_mismatch(host: PackageVersions, worker: PackageVersions) -> str | None:
-    """Return a sentence about differing versions, except patches and unknown ones, or None."""
+    """Return a sentence about different major or minor versions, or None."""
     pairs: list[tuple[str, str | None, str | None]] = [("Python", host.python, worker.python)]
     pairs += [
         (name, host.packages[name], worker.packages[name])
@@ -176,7 +176,7 @@ def request_for(
     which: Callable[[str], str | None] = shutil.which,
     exist: bool = True,
 ) -> ContainerRequest | None:
-    """Return a component's container or None. ProviderError for a missing runtime or mount."""
+    """Return a component's container, if any. Raises ProviderError for a bad runtime or mount."""
     if component.image is None:
         return None
     runtime = choose_runtime(asked, component.runtime, which)
@@ -218,7 +218,7 @@ def prove(request: ContainerRequest) -> None:
 
 
 def image_findings(requests: Mapping[str, ContainerRequest | None]) -> list[Diagnostic]:
-    """Return the errors of components' images. Each is started once as a trial."""
+    """Start each component's image once as a trial, and return its errors."""
     found = []
     for tag, request in requests.items():
         try:
@@ -254,7 +254,7 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command. ProviderError if it cannot start, or takes over ``timeout_s`` seconds."""
+    """Run a command. Raises ProviderError if it cannot start or exceeds ``timeout_s`` seconds."""
     try:
         return subprocess.run(
             command,
@@ -321,7 +321,7 @@ def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
 
 
 def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> PackageVersions:
-    """Start the container once and return its versions. ProviderError if it does not start."""
+    """Start the container once and return its versions, or raise ProviderError."""
     answer = run(render_command(request, [request.python, "-c", _REPORT, *PACKAGES]), PROBE_S)
     try:
         said = json.loads(answer.stdout.splitlines()[-1])

@@ -34,7 +34,7 @@ LINKS = 16
 
 @dataclass(frozen=True)
 class HostPython:
-    """Interpreter of this machine, with the paths to mount read-only at the same place."""
+    """Interpreter of this machine, with the paths that containers mount read-only."""
 
     executable: str
     paths: tuple[str, ...]
@@ -135,7 +135,7 @@ def _is(path: str) -> bool:
 
 
 def _links(executable: str) -> list[str]:
-    """Return a program and the targets of its links in order, all needed in the container."""
+    """Return a program's path followed by the targets of its chain of symbolic links."""
     chain = [executable]
     while Path(chain[-1]).is_symlink() and len(chain) < LINKS:
         target = Path(chain[-1]).parent / Path(chain[-1]).readlink()
@@ -162,7 +162,7 @@ def render_command(request: ContainerRequest, command: Sequence[str]) -> list[st
 
 
 def render_removal(request: ContainerRequest) -> list[str] | None:
-    """Return the command line that stops and removes a container. None for apptainer."""
+    """Return the command line that stops and removes a container, or None for apptainer."""
     if request.runtime == "apptainer":
         return None
     patience = ["--time", str(STOP_S)] if request.runtime == "podman" else []
@@ -176,7 +176,7 @@ def render_batch(
     inherit: Sequence[str] = (),
     grace_s: int = STOP_S,
 ) -> str:
-    """Return the end of a batch script. It runs a command in a container and exits.
+    """Return the last lines of a batch script, which run a command in a container and exit.
     A docker or podman container is not a child of the job and would outlive it, so the script waits
     for it, and removes it on SIGTERM after ``grace_s`` seconds.
     """
@@ -197,7 +197,7 @@ def render_batch(
 
 
 def _on_node(words: Sequence[str], request: ContainerRequest) -> str:
-    """Quote a command for a shell, with variables of the node in its values."""
+    """Quote a command for a shell. Variables in environment values are expanded on the node."""
     values = {"=".join(item) for item in request.env.items()}
     values |= {f"APPTAINERENV_{value}" for value in values}
     return " ".join(node_quoted(w) if w in values else shlex.quote(w) for w in words)
@@ -289,7 +289,7 @@ def _mount_options(request: ContainerRequest) -> list[str]:
 
 
 def _provides(outside: str, inside: str, path: str) -> bool:
-    """Return whether a mount covers a path, or mounts it at the same path as on the host."""
+    """Return whether a mount already provides a path in the container."""
     return inside == path or (outside == inside and PurePath(path).is_relative_to(inside))
 
 
@@ -314,9 +314,8 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 @dataclass(frozen=True)
 class ContainerRequest:
-    """One container: its runtime, image and view of the host.
-    Raises ProviderError for an image, variable or mount that cannot be rendered (see
-    :mod:`scalable.model.names`).
+    """One container: its runtime, image and access to the host.
+    Raises ProviderError for an image, variable or mount that cannot be rendered.
     """
 
     runtime: Runtime
@@ -354,7 +353,7 @@ class ContainerRequest:
 
     @property
     def python(self) -> str:
-        """Interpreter inside the container: the mounted one of the host, or the image's."""
+        """Interpreter in the container: that of the image, or the mounted one of this machine."""
         return self.interpreter if self.host_python is None else self.host_python.executable
 
     @property
@@ -365,7 +364,7 @@ class ContainerRequest:
 
     @property
     def reference(self) -> str:
-        """Image in the runtime's notation. Every runtime accepts both notations."""
+        """Image in the runtime's notation. ``image`` may have that of any runtime."""
         if self.runtime != "apptainer":
             return self.image.removeprefix("docker://")
         if self.image_file or _SCHEME.match(self.image):

@@ -1,4 +1,4 @@
-"""Shell lines that run before a worker, and values with variables of its node."""
+"""Shell lines that run before a worker starts, and values that contain node variables."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ exec "$@"
 
 
 def setup_entry(lines: Sequence[str], shell: str) -> tuple[str, ...]:
-    """Return the words before a command that run shell lines first, or none without lines.
-    The first failing line is named on standard error, and its exit code is the command's.
+    """Return the words to put before a command so that setup lines run first.
+    Without lines there are none. The first failing line is printed, and its exit code returned.
     """
     if not lines:
         return ()
@@ -52,7 +52,7 @@ def node_value(value: str, environ: Mapping[str, str]) -> str:
 
 
 def node_quoted(word: str) -> str:
-    """Quote a word for a shell on the node, with the replacements of :func:`node_value`."""
+    """Quote a word for the node's shell, which makes the replacements of :func:`node_value`."""
     parts, at = [], 0
     for found in _VARIABLE.finditer(word):
         parts += [word[at : found.start()], f'"${{{found[1]}-\\{found[0]}}}"']

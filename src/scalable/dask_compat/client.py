@@ -53,13 +53,13 @@ _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
     mentions("distributed.client:wait", "sync", "_wait"),
 )
 def is_wait(coroutine: Callable[..., Any]) -> bool:
-    """Return whether a coroutine function of ``Client.sync`` waits for tasks, by its name."""
+    """Return whether a coroutine function given to ``Client.sync`` waits for tasks."""
     return getattr(coroutine, "__name__", "") in _WAITS
 
 
 @seams.relies_on(*seams.facts["is_wait"])
 def waits_for_ended(coroutine: Callable[..., Any]) -> bool:
-    """Return whether a wait (see :func:`is_wait`) is for a single finished task."""
+    """Return whether a wait (see :func:`is_wait`) is a method of a future that has finished."""
     future = getattr(coroutine, "__self__", None)
     return isinstance(future, Future) and bool(future.done())
 
@@ -69,7 +69,7 @@ def waits_for_ended(coroutine: Callable[..., Any]) -> bool:
     mentions(f"{_CLIENT}._handle_report", "_stream_handlers", "op"),
 )
 def add_stream_handlers(client: Client, handlers: Mapping[str, Callable[..., None]]) -> None:
-    """Register handlers for operations in the scheduler's messages to the client."""
+    """Register handlers for operations that the scheduler sends to the client."""
     client._stream_handlers |= handlers  # noqa: SLF001
 
 
@@ -109,10 +109,7 @@ def state_of(future: Future[Any]) -> FutureState:
 )
 @contextmanager
 def copies_kept(func: Callable[..., Any], args: tuple[Any, ...]) -> Iterator[None]:
-    """Make a future whose error is raised keep a copy of the error without frames of this process.
-    The frames refer to the future and to the callers' values, so the client would keep all of them
-    as long as the future.
-    """
+    """Make a future keep its raised error without local frames, which hold callers' values."""
     try:
         yield
     except Exception as error:
@@ -143,7 +140,7 @@ def _keep_copy(error: Exception, func: Callable[..., Any], args: tuple[Any, ...]
     mentions("distributed.client:as_completed._track_future", "_result", "raiseit"),
 )
 class KeptResult(Future[Any]):
-    """A future with a value in place of a failure, unless ``raiseit=False`` (``as_completed``)."""
+    """A future that returns a value in place of a failure, except for ``raiseit=False``."""
 
     async def value_of_failure(self) -> Any:
         """Return the value that replaces the result of a failed task."""
@@ -186,7 +183,7 @@ def _runs(loop: Any) -> bool:
 
 
 class ClientHere:
-    """Stand-in for a pickled client: the client of the task or process that loads it."""
+    """Stand-in for a pickled client. Acts as the client of the task or process that loads it."""
 
     # A client cannot be made while it is unpickled, which happens in the scheduler and in event
     # loops too. `kind` is the class of the client, for `isinstance`.
@@ -264,7 +261,7 @@ class ReportingClient(Client):
         """Handle a task that has failed."""
 
     def task_lost(self, key: Any, *, with_all: bool) -> None:
-        """Handle a task that the scheduler has lost, with all other tasks if ``with_all``."""
+        """Handle a task that the scheduler has lost. If ``with_all``, it has lost all tasks."""
 
     def scheduler_known(self) -> None:
         """Process the scheduler's facts before this client registers with the scheduler.
@@ -273,7 +270,7 @@ class ReportingClient(Client):
         """
 
     async def connected(self) -> None:
-        """Prepare for the first task, after the connection to the scheduler was made.
+        """Prepare for the first task. Called once the client is connected to the scheduler.
 
         If this raises an error, the client is closed, and its constructor raises the error.
         """
@@ -285,7 +282,7 @@ class ReportingClient(Client):
     ended: Exception | None = None
 
     def end_all(self, error: Exception) -> None:
-        """Fail all tasks with an error, now and when the connection breaks."""
+        """Fail all pending tasks with an error, and store it for when the connection breaks."""
         self.ended = error
         for key, state in list(self.futures.items()):
             if state.status == "pending":
@@ -296,7 +293,7 @@ class ReportingClient(Client):
         return []
 
     async def before_cancel(self, keys: list[Any]) -> None:
-        """Prepare for the cancellation of tasks, before Dask cancels them."""
+        """Prepare before Dask cancels tasks."""
 
     def before_close(self) -> None:
         """Prepare before Dask closes the client."""
@@ -310,12 +307,12 @@ class ReportingClient(Client):
         return error
 
     def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
-        """Return an error to raise in place of one from fetching results, or None to keep it."""
+        """Return the error to raise if fetching results fails, or None to raise the original."""
         del error, keys
         return None
 
     async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
-        """Return the values of futures whose gathered value is not their result, by key."""
+        """Map the keys of some futures to values to gather instead of their results."""
         del futures
         return {}
 
@@ -325,7 +322,7 @@ class ReportingClient(Client):
         return False
 
     async def explained_later(self, key: Any, exception: Any) -> Any:
-        """Return the exception to show, pickled or not, instead of a task's exception."""
+        """Return the exception, pickled or not, to show instead of a task's exception."""
         del key
         return exception
 
@@ -495,11 +492,11 @@ class AnnotatingClient(ReportingClient):
         return {}
 
     def layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
-        """Return new annotations for a layer of the graph, given its present ones."""
+        """Return new annotations for a layer of the graph, given its current annotations."""
         return annotations
 
     def before_tagged_graph(self) -> None:
-        """Prepare for a graph (not a single task) that has resources as annotations."""
+        """Prepare for a graph that has resource annotations. Not called for single tasks."""
 
     def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
         keys = list(keys)
@@ -523,7 +520,7 @@ class AnnotatingClient(ReportingClient):
     mentions(f"{_CLIENT}.retry", "sync", "_retry"),
 )
 def retry_soon(client: Client, futures: list[Future[Any]]) -> None:
-    """Retry failed tasks without waiting for the scheduler. For asynchronous clients."""
+    """Retry an asynchronous client's failed tasks, without waiting for the scheduler."""
     assert client.loop is not None
     client.loop.add_callback(client._retry, futures)  # noqa: SLF001
 
@@ -548,7 +545,7 @@ def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     declares("distributed.protocol.serialize:pickle_loads", "header", "frames"),
 )
 def survive_unpickling() -> None:
-    """Turn exceptions during unpickling into an Exception: SystemExit would stop the event loop."""
+    """Make unpickling raise RuntimeError where SystemExit would stop the event loop."""
     if families["pickle"][1] is pickle_loads:
         register_serialization_family("pickle", pickle_dumps, _pickle_loads)
 
@@ -587,9 +584,8 @@ _FIRST_LINES, _LAST_LINES = 20, 40
 
 
 def load_traceback(data: Any) -> tuple[TracebackType | None, str]:
-    """Load a traceback that Dask has pickled. Return it, or None and at most 61 lines of text.
-    Dask sends a string in place of a traceback that cannot be pickled, such as one of a thousand
-    frames, and its own ``clean_exception`` fails for such strings.
+    """Load a pickled traceback. Return it and "", or None and at most 61 lines of text.
+    Dask sends text if a traceback cannot be pickled. Its ``clean_exception`` fails for text.
     """
     if not isinstance(data, bytes | bytearray):
         return data, ""
@@ -621,9 +617,7 @@ _HLG = "dask._expr:HLGExpr"
     mentions("dask.highlevelgraph:HighLevelGraph.__init__", "key_dependencies"),
 )
 def annotate_layers(expr: Any, annotate: Callable[[dict[str, Any]], dict[str, Any]]) -> set[str]:
-    """Replace the annotations of an expression's layers before it is sent, and return all names.
-    The layers themselves are shared by collections, and so stay unchanged.
-    """
+    """Replace an expression's layers by annotated copies, and return the annotations' names."""
     names: set[str] = set()
     nodes = list(expr.find_operations(HLGExpr))
     for node in nodes:
@@ -710,7 +704,7 @@ class KnownState(FutureState):
         self.finish(type(value))
 
     def take(self) -> Any:
-        """Return the result, a new copy each time, as a worker would."""
+        """Return a new copy of the result at each call, as a worker would."""
         if not self._pickled:
             value, self._value = self._value, None
             self._pickled = pickle.dumps(value, protocol=5)
@@ -760,7 +754,7 @@ def _known_of(client: Client) -> WeakValueDictionary[Any, KnownState]:
     mentions("dask._expr:Expr.dependencies", "operands"),
 )
 def give_to_scheduler(client: Client, expr: Any) -> None:
-    """Before an expression is sent, send the known results that it needs as tasks."""
+    """Send known results to the scheduler as tasks if an expression needs them."""
     known = _known.get(client)
     if not known:
         return
@@ -817,9 +811,7 @@ async def gather_known(
     options: dict[str, Any],
     in_place: Callable[[Iterable[Future[Any]]], Awaitable[dict[Any, Any]]],
 ) -> Any:
-    """Gather futures, without a request to the scheduler for known results.
-    ``in_place`` returns values by key for futures that have a value in place of a result.
-    """
+    """Gather futures. Known results and the values of ``in_place`` need no request."""
     unpacked, found = unpack_remotedata(futures, byte_keys=True)
     known: dict[Any, Callable[[], Any]] = {
         f.key: f._state.take  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Seams of Dask's cluster objects, and of its ``SpecCluster``."""
+"""Seams of Dask's ``Cluster`` and ``SpecCluster``."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ManagedSpecCluster(SpecCluster):
         return super().close(timeout) if os.getpid() == self._process else None
 
     async def bring_in_line(self) -> None:
-        """Start and stop units to reach the desired units. Called while the cluster runs."""
+        """Start missing units and stop surplus ones. Called while the cluster runs."""
         raise NotImplementedError
 
     def workers_changed(self) -> None:
@@ -99,11 +99,11 @@ class ManagedSpecCluster(SpecCluster):
 
     @property
     def can_grow(self) -> bool:
-        """True if the cluster can start workers beyond those specified one by one."""
+        """True if the cluster can start more workers than its specification lists."""
         raise NotImplementedError
 
     def existing_units(self) -> dict[Any, Any]:
-        """Return the object of each existing unit, or the record of a missing one, by name."""
+        """Map unit names to the units' Python objects, or to their records if they have none."""
         raise NotImplementedError
 
     async def corrected(self) -> None:
@@ -127,7 +127,7 @@ class ManagedSpecCluster(SpecCluster):
         self.workers_changed()
 
     def new_worker_spec(self) -> dict[Any, Any]:
-        """Return name and entry of a new worker. Names are never repeated."""
+        """Return a new worker's specification by its name. Names are never reused."""
         made: dict[Any, Any] = super().new_worker_spec()
         self._i += 1
         return made
@@ -152,7 +152,7 @@ class ManagedSpecCluster(SpecCluster):
 
     @property
     def workers(self) -> dict[Any, Any]:
-        """Object of each existing unit, or the record of a missing one, by name."""
+        """Objects of the existing units by name. A unit without a Python object has its record."""
         return self.existing_units()
 
     @workers.setter

@@ -77,8 +77,7 @@ _CORE = "distributed.comm.core"
 )
 class SharingTCP(TCP):
     """A connection that shares large frames with a peer on the same machine.
-    The sender keeps a segment until the receiver confirms it in its next message, or the connection
-    closes.
+    A segment is kept until the receiver's next message confirms it or the connection closes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -96,7 +95,7 @@ class SharingTCP(TCP):
         return self._sharer is not None
 
     def handshake_info(self) -> dict[str, Any]:
-        """Return Dask's handshake values, and this process's introduction if memory is shared."""
+        """Return Dask's handshake values, with an offer to share memory if that is enabled."""
         info: dict[str, Any] = super().handshake_info()
         return info if (own := _introduction()) is None else {**info, INTRODUCTION: own}
 
@@ -138,7 +137,7 @@ class SharingTCP(TCP):
     def _with_segments(
         self, frames: list[Any], found: dict[int, tuple[Segment, int] | None]
     ) -> list[Any]:
-        """Return a message's frames, with references to segments in place of the shared ones."""
+        """Return a message's frames, with shared frames replaced by references to segments."""
         parts = []
         for place, shared in found.items():
             if shared is not None:
@@ -184,7 +183,7 @@ class SharingTCP(TCP):
         return whole
 
     def _queue(self, frames: list[Any]) -> int:
-        """Queue frames, as ``TCP.write`` does."""
+        """Queue frames as ``TCP.write`` does, and return their total size in bytes."""
         stream: Any = self.stream
         if stream is None or stream.closed():
             self.abort()
@@ -218,7 +217,7 @@ class SharingTCP(TCP):
         self._lent.clear()
 
     def close(self) -> Any:
-        """Close the connection once all is written. The peer may still open segments."""
+        """Close the connection once all data is written. The peer may still open segments then."""
         lent, self._lent = self._lent, {}
         if lent and not self.closed():
             asyncio.get_running_loop().call_later(_KEPT_AFTER_CLOSE_S, lent.clear)

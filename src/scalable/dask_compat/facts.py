@@ -49,7 +49,7 @@ def resolve(path: str) -> Any:
 
 
 def has(path: str, *names: str) -> Fact:
-    """Return the fact that an object has these attributes, including ``__slots__`` of a class."""
+    """Return the fact that an object has these attributes. A class's ``__slots__`` count."""
 
     def verify(found: Any) -> str | None:
         missing = [name for name in names if not hasattr(found, name)]
@@ -166,7 +166,7 @@ def _texts(constants: Iterable[Any]) -> Iterator[str]:
 
 
 class Seams:
-    """Registry of the seams of one kind of process, named in errors."""
+    """Registry of the seams of one kind of process. Errors contain the kind's name."""
 
     def __init__(self, process: str) -> None:
         self.process = process
@@ -175,7 +175,7 @@ class Seams:
         self._verified = False
 
     def relies_on(self, *facts: Fact, optional: bool = False) -> Callable[[_Seam], _Seam]:
-        """Register a seam with its facts. Callers of an optional seam check :meth:`difference`."""
+        """Register a seam with its facts. Callers of optional seams check :meth:`difference`."""
 
         def register(seam: _Seam) -> _Seam:
             self._facts[seam.__name__] = facts
@@ -190,7 +190,7 @@ class Seams:
         return dict(self._facts)
 
     def difference(self, seam: str) -> str | None:
-        """Return how the installed Dask first differs from a seam's facts, or None."""
+        """Return the first difference between the installed Dask and a seam's facts, or None."""
         differences = (fact.difference() for fact in self._facts[seam])
         return next((text for text in differences if text is not None), None)
 

@@ -65,7 +65,7 @@ def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) 
 
 
 def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
-    """Send a message unless the connection has just closed: another sender would get the error."""
+    """Send a message. Only log if the connection has just closed."""
     try:
         comm.send(message)
     except CommClosedError:
@@ -98,7 +98,7 @@ def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures"),
 )
 def excuse_loss_of_task(task: TaskState) -> None:
-    """Reduce Dask's count of the workers that a task has lost by one."""
+    """Decrement Dask's count of the workers that a task has lost, unless it is zero."""
     if task.suspicious:
         task.suspicious -= 1
 
@@ -123,7 +123,7 @@ def never_compute_again(task: TaskState) -> None:
 
 @seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable", "queued"))
 def count_tasks_without_worker(scheduler: Scheduler) -> int:
-    """Return the number of ready tasks without a worker, because none fits or all are busy."""
+    """Return the number of ready tasks for which no worker fits or all workers are busy."""
     return len(scheduler.unrunnable) + len(scheduler.queued)
 
 
@@ -173,10 +173,9 @@ def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -
     mentions("distributed.client:Client._restart", "client-restart-"),
 )  # fmt: skip
 class LostWorker:
-    """A worker that was removed from the scheduler, from Dask's event about it.
-    ``dismissed`` is true if the scheduler stopped it as planned (``expected``), or because a client
-    restarts all workers. ``running`` has the keys of its tasks, ``computed`` those whose only
-    result was there.
+    """A worker removed from the scheduler, as described by Dask's event.
+    ``dismissed`` is true for a planned removal (``expected``) or a client's restart of workers.
+    ``running`` has its tasks' keys. ``computed`` has the keys of results that only this worker had.
     """
 
     def __init__(self, message: dict[str, Any]) -> None:
@@ -199,7 +198,7 @@ class LostWorker:
     mentions(f"{_SCHEDULER}.restart_workers", "action", "restart-workers", "workers", "all"),
 )
 def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
-    """Return the addresses of the workers that a client restarts, according to an event."""
+    """Return the addresses of workers that an event reports as restarted by a client, or []."""
     if topic != "all" or not isinstance(message, dict):
         return []
     return list(message["workers"]) if message.get("action") == "restart-workers" else []
@@ -214,7 +213,7 @@ def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
     has(_WORKER, "processing", "long_running"),
 )
 class Stealing:
-    """Moves tasks that have not started to other workers. Needs Dask's extension ``stealing``."""
+    """Interface to move queued tasks between workers. Needs Dask's extension ``stealing``."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._extension: Any = scheduler.extensions.get("stealing")
@@ -246,8 +245,8 @@ class Stealing:
 async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> tuple[str, dict[Any, tuple[str, bool]]] | None:
-    """Return a worker's status, and (state, whether its slot is lent) of known tasks by key.
-    Returns None after an error of the worker, and raises OSError if it does not answer.
+    """Return a worker's status, and a map of known keys to (state, whether the slot is lent).
+    Return None if the worker reports an error. Raise OSError if it does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
@@ -271,7 +270,7 @@ def _asking() -> bytes:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value deserialized, since a scheduler keeps workers' values serialized."""
+    """Return a worker's value, deserialized if the scheduler keeps it serialized."""
     if isinstance(value, Serialized):
         return deserialize(value.header, value.frames)
     return value.data if isinstance(value, Serialize) else value
@@ -288,7 +287,7 @@ def plain_value(value: Any) -> Any:
     optional=True,
 )
 def tag_placement() -> str | None:
-    """Return why ``TagPlacement``, which speeds up placement, cannot be used here, or None."""
+    """Return why ``TagPlacement`` cannot be used on the installed Dask, or None."""
     return seams.difference(tag_placement.__name__)
 
 
@@ -304,7 +303,7 @@ _PAUSES_MS = {"monitor": 2000, "idle-timeout": 1000}
     optional=True,
 )
 def look_seldom(scheduler: Scheduler) -> None:
-    """Make those of Dask's checks less frequent that are slow with thousands of workers."""
+    """Reduce the frequency of those of Dask's checks that are slow with thousands of workers."""
     for name, pause_ms in _PAUSES_MS.items():
         if (callback := scheduler.periodic_callbacks.get(name)) is not None:
             callback.callback_time = max(callback.callback_time, pause_ms)
@@ -409,7 +408,7 @@ def iterate_fast(scheduler: Scheduler) -> None:
     mentions("distributed.worker:Worker", "startup_information"),
 )
 def told_at_start(worker: WorkerState, key: str) -> Any:
-    """Return a value that a worker sent when it connected, or None if it did not."""
+    """Return a value that a worker sent when it connected, or None if it sent none."""
     return worker.extra.get(key)
 
 
@@ -437,9 +436,7 @@ COLLECT_S, COLLECT_EACH_S = 0.1, 0.001
     accepts(f"{_SCHEDULER}.remove_worker", 1, "address", "stimulus_id"),
 )
 class RegisteringScheduler(Scheduler):
-    """A scheduler that removes a worker lost during its registration, before its stream starts.
-    Dask would keep it forever, and assign tasks to it.
-    """
+    """A scheduler that removes workers lost during registration. Dask would keep them forever."""
 
     async def add_worker(self, comm: Any, *, address: str, server_id: str, **kwargs: Any) -> None:
         try:
@@ -469,7 +466,7 @@ class TellingScheduler(Scheduler):
         super().__init__(*args, **kwargs)
 
     def worker_send(self, worker: str, msg: dict[str, Any]) -> None:
-        """Send a message to a worker. A worker's removal is sent a moment later."""
+        """Send a message to a worker. Removals of other workers are collected and sent later."""
         if msg.get("op") != _REMOVED:
             super().worker_send(worker, msg)
             return
@@ -532,7 +529,7 @@ def comparing_distinct(compare: Callable[..., Any]) -> Callable[..., Any]:
     declares("distributed.diagnostics.plugin:SchedulerPlugin.log_event", "self", "topic", "msg"),
 )
 def client_that_leaves(topic: Any, message: Any) -> str | None:
-    """Return the client that disconnects according to an event, before its tasks are released."""
+    """Return the leaving client that an event reports, or None. Its tasks are released later."""
     if topic != "all" or not isinstance(message, dict):
         return None
     return message.get("client") if message.get("action") == "remove-client" else None
@@ -560,7 +557,7 @@ def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str
 def set_worker_status(
     scheduler: Scheduler, worker: WorkerState, status: Status, stimulus: str
 ) -> None:
-    """Set a worker's status, first on the scheduler, so that it assigns no task in between."""
+    """Set a worker's status. The scheduler applies it first, and so assigns no task in between."""
     scheduler.handle_worker_status_change(status, worker, stimulus)
     message = {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
     scheduler.stream_comms[worker.address].send(message)
@@ -595,7 +592,7 @@ def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], 
 )
 class GreetingScheduler(Scheduler):
     """A scheduler that sends its first message to a client alone.
-    A client that receives it in a batch with others, such as a cancellation, never works.
+    A client that receives it together with others, such as a cancellation, never works.
     """
 
     async def add_client(self, comm: Comm, client: str, versions: dict[str, Any]) -> None:

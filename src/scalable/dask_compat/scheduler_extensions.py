@@ -63,9 +63,8 @@ class _Part:
     optional=True,
 )  # fmt: skip
 class PoolStealing(WorkStealing):
-    """Dask's work stealing, applied to each pool separately, and then to all workers.
-    Dask compares the load across pools, so a pool's idle workers may wait while it has queued
-    tasks.
+    """Dask's work stealing, applied first within each pool and then to all workers.
+    Dask compares the load across pools, so a pool's workers may idle while it has queued tasks.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -102,7 +101,7 @@ class PoolStealing(WorkStealing):
         *,
         occupancies: dict[WorkerState, float],
     ) -> WorkerState | None:
-        """Return an idle worker or None, without building Dask's set of the tag's workers."""
+        """Return an idle worker or None. Does not build Dask's set of all the tag's workers."""
         tags = ts.resource_restrictions
         if not tags or len(tags) > 1 or ts.worker_restrictions or ts.host_restrictions:
             return super()._get_thief(scheduler, ts, potential_thieves, occupancies=occupancies)
@@ -117,7 +116,7 @@ class PoolStealing(WorkStealing):
 
 
 def _takes_more(scheduler: Scheduler, worker: WorkerState) -> bool:
-    """Return whether a worker has a free thread, or less work than others."""
+    """Return whether a worker has a free thread, or is full but idle according to Dask."""
     count = len(worker.processing)
     short = count == worker.nthreads and worker.address in scheduler.idle
     return count < worker.nthreads or short
@@ -211,13 +210,13 @@ class ForgettingBroker(Broker):
 
     @classmethod
     def in_place_of(cls, broker: Broker) -> ForgettingBroker:
-        """Return a broker that takes over the topics of another one."""
+        """Return a broker that takes over the topics of another broker."""
         made = cls.__new__(cls)
         vars(made).update(vars(broker))
         return made
 
     def truncate(self, topic: str | None = None) -> None:
-        """Remove a topic's events (by default all topics'), and the topic if nobody subscribes."""
+        """Remove a topic's events, and the topic if nobody subscribes. None removes all events."""
         super().truncate(topic)
         known = None if topic is None else self._topics.get(topic)
         if topic is not None and known is not None and not known.subscribers:
@@ -240,7 +239,7 @@ class ForgettingBroker(Broker):
     optional=True,
 )
 class ForgettingSpans(SpansSchedulerExtension):
-    """Spans of a scheduler, without old ones whose tasks are all forgotten. Dask keeps all."""
+    """Spans of a scheduler, without old spans whose tasks are all forgotten. Dask keeps them."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
@@ -305,7 +304,7 @@ def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
     optional=True,
 )
 def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
-    """Remove a forgotten task from Dask's work stealing, which keeps tasks that always fail."""
+    """Remove a forgotten task from Dask's work stealing. Dask keeps tasks that always fail."""
     stealing = scheduler.extensions.get("stealing")
     durations = {} if stealing is None else stealing.unknown_durations
     unknown = durations.get(task.prefix.name)
@@ -359,14 +358,12 @@ _PLUGIN = "distributed.shuffle._scheduler_plugin:ShuffleSchedulerPlugin"
     declares("distributed.scheduler:SchedulerState.valid_workers", "self", "ts"),
 )
 def keep_shuffles_in_pools(scheduler: Scheduler) -> None:
-    """Make shuffles assign outputs only to workers that can run them. Idempotent.
-    Dask chooses among all workers, and an output on a worker without the resources never runs.
-    """
+    """Make shuffles assign outputs only to workers with the required resources. Idempotent."""
     shuffle_mender()(dask_scheduler=scheduler)
 
 
 def shuffle_mender() -> Callable[..., None]:
-    """Return a function for ``Client.run_on_scheduler`` with the same effect there."""
+    """Return :func:`keep_shuffles_in_pools` as a function for ``Client.run_on_scheduler``."""
 
     # A nested function is pickled by value, so that the scheduler need not import this package.
     def mend(dask_scheduler: Any) -> None:
@@ -417,7 +414,7 @@ def shuffle_mender() -> Callable[..., None]:
     mentions(f"{_PLUGIN}.remove_worker", "participating_workers", "_restart_shuffle"),
 )
 class ShufflesOf:
-    """Shuffles in which a worker participates. They would restart if it left now."""
+    """Shuffles in which a worker participates. They would restart if the worker left now."""
 
     def __init__(self, scheduler: Scheduler, address: str) -> None:
         self._plugin: Any = scheduler.extensions.get("shuffle")
@@ -429,7 +426,7 @@ class ShufflesOf:
         return any(self._address in each.participating_workers for each in active.values())
 
     def avoid(self, avoided: bool) -> None:
-        """Exclude the worker from later shuffles if other workers can take the outputs."""
+        """Set whether later shuffles avoid the worker, if other workers can take the outputs."""
         leaving: set[str] = getattr(self._plugin, "scalable_leaving", set())
         (leaving.add if avoided else leaving.discard)(self._address)
 
@@ -444,7 +441,7 @@ class ShufflesOf:
     optional=True,  # without prometheus-client there is no such handler
 )
 def dask_metrics_handler() -> type[Any]:
-    """Return the class of Dask's metrics page, without finishing the response in ``get``."""
+    """Return the handler of Dask's metrics page. Its ``get`` does not finish the response."""
     ((_, handler, _),) = prometheus.routes
     return handler  # type: ignore[no-any-return]
 
@@ -460,8 +457,8 @@ _SETTING = "distributed.scheduler.work-stealing"
     contains("distributed.scheduler:DEFAULT_EXTENSIONS", "stealing", "amm"),
 )
 def extensions() -> Mapping[str, Any]:
-    """Return a scheduler's extensions by name, with scalable's in place of Dask's where possible.
-    As with Dask's own, ``distributed.scheduler.work-stealing`` may disable stealing.
+    """Return a scheduler's extensions by name. Some are replaced by scalable's if possible.
+    Dask's setting ``distributed.scheduler.work-stealing`` still applies.
     """
     found = dict(DEFAULT_EXTENSIONS)
     for name, ours in (

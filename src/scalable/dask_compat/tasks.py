@@ -42,8 +42,7 @@ _STATE = "distributed.scheduler:SchedulerState"
 )
 class CarriedNode(GraphNode):
     """A graph node that a worker unpickles only when the task starts.
-    Unpickled earlier, a module that cannot be imported would terminate the worker. ``code`` is the
-    client's code id, or "".
+    An import error in earlier unpickling would stop the worker. ``code`` is a code id or "".
     """
 
     __slots__ = (
@@ -173,7 +172,7 @@ _MOST_ENTRIES = 20
     accepts("dask._task_spec:_execute_subgraph", 3),
 )
 def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return a node's arguments with the results in ``values``, or None. Computes nothing."""
+    """Return a task node's arguments, filled in from ``values``, or None for other nodes."""
     if type(node) is not Task:
         return None
     is_fused = getattr(node.func, "__name__", "") == "_execute_subgraph"
@@ -265,7 +264,7 @@ class CarryingScheduler(Scheduler):
     ),
 )
 def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> None:
-    """Fail a task that runs or waits only for a worker. Do nothing in other states."""
+    """Fail a task that runs or is ready. Do nothing in other states."""
     if task.state not in ("processing", "queued", "no-worker"):
         return
     where = {"worker": task.processing_on.address} if task.processing_on is not None else {}
@@ -295,7 +294,7 @@ _TABLE = "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE"
     mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "waiting"),
 )
 def failed_try(details: Mapping[str, Any]) -> bool:
-    """Return whether a task left its worker because an attempt failed, without failing itself."""
+    """Return whether a task left its worker because an attempt, not the task, failed."""
     return str(details.get("stimulus_id", "")).startswith("task-erred-")
 
 
@@ -309,10 +308,10 @@ def failed_try(details: Mapping[str, Any]) -> bool:
     has(_TASK, "retries", "run_id"),
 )
 class RetryingScheduler(Scheduler):
-    """A scheduler that overrides which failed tasks run again."""
+    """A scheduler whose subclass decides whether a failed task runs again."""
 
     def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
-        """Return whether a failed task runs again, or None to leave it to Dask."""
+        """Return whether a failed task runs again, or None to leave the decision to Dask."""
         del task, worker, details
         return None
 
@@ -334,7 +333,7 @@ class RetryingScheduler(Scheduler):
              ("no-worker", "released"), ("released", "waiting")),
 )  # fmt: skip
 def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
-    """Release the task, possibly after a failed attempt, and place it again."""
+    """Release a task and schedule it again. ``failed`` marks its attempt as failed."""
     if task.state in ("processing", "queued", "no-worker"):
         stimulus = f"{'task-erred' if failed else 'scalable-taken-back'}-{time.time()}"
         scheduler.transitions({task.key: "waiting"}, stimulus)
@@ -345,7 +344,7 @@ def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
     contains(_TABLE, ("no-worker", "processing")),
 )
 def run_now(scheduler: Scheduler, task: TaskState) -> None:
-    """Place a task that waits for a worker. A task in another state is unchanged."""
+    """Assign a ``no-worker`` task to a worker. A task in another state is unchanged."""
     if task.state == "no-worker":
         scheduler.transitions({task.key: "processing"}, f"scalable-tried-again-{time.time()}")
 
@@ -356,8 +355,8 @@ def run_now(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.heartbeat_worker", "executing"),
 )
 def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]:
-    """Return the tasks that a lost worker had started, among those assigned to it.
-    These are the tasks in its last heartbeat, and the next ones by priority for its other threads.
+    """Return those of the assigned tasks that a lost worker had started.
+    These are the tasks in its last heartbeat, and for its other threads the next by priority.
     """
     assigned = sorted(tasks, key=lambda task: task.priority or ())
     told = [t for t in assigned if t in worker.executing or t in worker.long_running]
@@ -375,7 +374,7 @@ def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]
     contains(f"{_STATE}._TRANSITIONS_TABLE", ("processing", "released"), ("released", "forgotten")),
 )
 def forget_when_released(task: TaskState) -> None:
-    """Make Dask cancel a task when its worker releases it, instead of running it elsewhere."""
+    """Make Dask cancel a task when its worker releases it, instead of running it again."""
     task.has_lost_dependencies = True
 
 
@@ -390,7 +389,7 @@ def is_given_back(task: TaskState) -> bool:
     mentions("distributed.scheduler:SchedulerState._client_releases_keys", "wants_what"),
 )
 def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
-    """Release a task in place of its client. The client's own later request is then harmless."""
+    """Release a task on behalf of its client. The client's later request is then harmless."""
     scheduler.client_releases_keys(keys=[task.key], client=client)
 
 
@@ -405,7 +404,7 @@ def queued_tasks(scheduler: Scheduler) -> Iterable[TaskState]:
 
 @seams.relies_on(mentions(_STATE, "unrunnable"))
 def since_no_worker(scheduler: Scheduler, task: TaskState) -> float | None:
-    """Return the monotonic time since when the task has had no possible worker, or None."""
+    """Return the monotonic time since which no worker could take the task, or None."""
     since = scheduler.unrunnable.get(task)
     return None if since is None else float(since)
 
@@ -419,7 +418,7 @@ def usual_duration(task: TaskState) -> float | None:
 
 @seams.relies_on(has("distributed.scheduler:TaskPrefix", "states"))
 def counts_of_waiting(scheduler: Scheduler) -> dict[str, int]:
-    """Map task prefixes to the number of blocked tasks, without zeros."""
+    """Map task prefixes to their numbers of blocked tasks. Zeros are left out."""
     counts = {name: p.states.get("waiting", 0) for name, p in scheduler.task_prefixes.items()}
     return {name: count for name, count in counts.items() if count}
 

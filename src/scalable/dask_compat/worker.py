@@ -67,7 +67,7 @@ def current_call() -> tuple[Worker, Any] | None:
     mentions(f"{_WORKER}.execute", "active_threads", "active_threads_lock"),
 )
 def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> int | None:
-    """Call ``act`` with the id of the thread that runs a task, and return the id, or None.
+    """Call ``act`` with the id of the thread that runs a task. Return the id, or None.
     The thread cannot start another task during the call.
     """
     with worker.active_threads_lock:
@@ -144,7 +144,7 @@ def is_running(worker: Worker, task: TaskState) -> bool:
     has("distributed.worker_state_machine:TaskState", "priority"),
 )
 def nested_call_is_next(worker: Worker) -> bool:
-    """Return whether a worker's next task is nested, as its negative second priority shows."""
+    """Return whether a worker's next task is nested: its second priority is then negative."""
     heaps = (worker.state.ready, worker.state.constrained)
     tasks = [heap.peek() for heap in heaps if heap]
     return any(task.priority is not None and task.priority[1] < 0 for task in tasks)
@@ -155,7 +155,7 @@ def nested_call_is_next(worker: Worker) -> bool:
     accepts(f"{_WORKER}._handle_remove_worker", 1, "worker", "stimulus_id"),
 )
 def forget_workers(worker: Worker, left: bytes) -> None:
-    """Remove other workers, given by their addresses as lines of ``left``."""
+    """Make a worker drop other workers. ``left`` has their addresses, one per line."""
     stimulus = f"scalable-left-{time.time()}"
     for address in left.decode().splitlines():
         worker.stream_handlers["remove-worker"](worker=address, stimulus_id=stimulus)
@@ -203,8 +203,8 @@ def failure_for_clients(
     event: StateMachineEvent, explain: Callable[[BaseException], BaseException | None]
 ) -> StateMachineEvent:
     """Return a failure event with an error that clients can raise. Other events are unchanged.
-    An error that is not an ``Exception`` becomes a RuntimeError, since clients would not receive
-    the outcome. ``exception_text`` gets the message. ``explain`` returns a better error, or None.
+    An error that is not an ``Exception`` becomes a RuntimeError, as it would not reach clients.
+    ``explain`` returns a better error, or None.
     """
     if not isinstance(event, ExecuteFailureEvent):
         return event
@@ -231,7 +231,7 @@ def failure_for_clients(
 
 @seams.relies_on(mentions(f"{_WORKER}.close", "extensions", "close"))
 def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
-    """Run the object's coroutine ``close`` when the worker closes, before its task threads stop."""
+    """Run an extension's coroutine ``close`` when the worker closes, before its threads stop."""
     worker.extensions[name] = extension
 
 
@@ -250,7 +250,7 @@ def free_resources(worker: Worker) -> dict[str, float]:
 
 @seams.relies_on(*seams.facts["free_resources"])
 def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
-    """Add (sign 1) a task's resources to the worker's free resources, or subtract them (-1)."""
+    """Add a task's resources to the worker's free ones (``sign`` 1), or subtract them (-1)."""
     free = free_resources(worker)
     for name, amount in (task.resource_restrictions or {}).items():
         free[name] += sign * amount
@@ -377,8 +377,8 @@ def with_data(event: StateMachineEvent, data: dict[Any, Any]) -> StateMachineEve
     mentions("distributed.worker:get_data_from_worker", "OK", "reuse"),
 )
 def drop_idle_connections(worker: Worker, address: str) -> None:
-    """Close the idle connections to another worker after data that could not be unpickled.
-    That worker waits on one of them for an "OK", so the next request there would fail.
+    """Close idle connections to a worker whose data could not be unpickled.
+    The worker waits on one of them for an "OK", so the next request there would fail.
     """
     pool = worker.rpc
     for connection in list(pool.available.pop(address, ())):
@@ -452,7 +452,7 @@ class SharingWorker(Worker):
         return await super().get_data(comm, keys, who, serializers)
 
     async def _move(self, key: Any) -> None:
-        """Move a result's large buffers into shared memory, once for all requests."""
+        """Move a result's large buffers into shared memory. Concurrent requests share one move."""
         if key not in self._moving:
             self._moving[key] = asyncio.ensure_future(self._moved(key))
         try:
@@ -482,7 +482,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def in_shared_memory(value: Any) -> Any:
-    """Return a value with its large buffers in shared memory, or None if it has none."""
+    """Return a value with its large buffers in shared memory, or None if none was moved."""
     header, frames = serialize(value)
     moved = False
     for place, frame in enumerate(frames):

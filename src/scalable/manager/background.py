@@ -107,7 +107,7 @@ class Launches:
         return answered
 
     async def close(self, timeout_s: float) -> None:
-        """Wait ``timeout_s`` for the requests, cancel the rest, and wait as long again."""
+        """Wait ``timeout_s`` for the requests, cancel unfinished ones, and wait as long again."""
         await _wait(self.under_way(), timeout_s)
         late = [batch for batch in self.under_way() if not batch.task.done()]
         for batch in late:
@@ -163,7 +163,7 @@ class LostUnit:
 
 
 class Losses:
-    """Lost units with reasons that are still being read. Their names are not reused until then."""
+    """Lost units whose reasons are being read. Until this is done, their names are not reused."""
 
     def __init__(self, on_explained: Callable[[], None]) -> None:
         self._on_explained = on_explained
@@ -177,7 +177,7 @@ class Losses:
         return name in self._lost
 
     def begin(self, pool: Pool, unit: Unit, loss: Loss, *, gives_up: bool) -> None:
-        """Read the reason of a loss in the background. Needs a running event loop."""
+        """Read the reason for a loss in the background. Needs a running event loop."""
         task = asyncio.get_running_loop().create_task(_explain(pool, unit.name, loss))
         failed = unit.connected_at is None and not loss.from_outside
         self._lost[unit.name] = LostUnit(unit, pool, gives_up, loss.ended, failed, task)
@@ -200,7 +200,7 @@ class Losses:
 
 
 async def _explain(pool: Pool, name: UnitName, loss: Loss) -> str:
-    """Return the reason for a loss, followed by the last lines of the output that led to it."""
+    """Return the reason for a loss, followed by the last lines of the unit's output."""
     reason = loss.reason
     if loss.from_outside:
         return reason
@@ -213,8 +213,8 @@ async def _explain(pool: Pool, name: UnitName, loss: Loss) -> str:
 
 
 def explained(reason: str, output: str, tag: str, memory: str | int | None) -> str:
-    """Return a readable reason for a loss, followed by the last lines of its output.
-    ``memory`` is the memory of one worker, as written or in bytes, or None if unknown.
+    """Return a readable reason for a loss, followed by the last lines of ``output``.
+    ``memory`` is one worker's memory as a string or in bytes, or None if unknown.
     """
     # Dask's entries name its internals, suggest leaks, and link to pages about its settings.
     own = [line for line in without_dask(output).splitlines() if line.strip()]
@@ -233,9 +233,7 @@ def explained(reason: str, output: str, tag: str, memory: str | int | None) -> s
 
 
 def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:
-    """Store a loss's reason in its pool's status and in records.
-    Return an event for clients if the unit failed to start for a new reason, otherwise None.
-    """
+    """Store a loss's reason. Return an event if a start failed for a new reason, otherwise None."""
     reason = explained_reason.partition(_OUTPUT)[0]
     pool, name = lost.pool, lost.unit.name
     lost.unit.leaving = f"lost: {reason}"

@@ -46,7 +46,7 @@ EMBEDDED = "embedded"
 
 
 class EmbeddedManager:
-    """Worker manager of a cluster in the user's process, with the desired counts."""
+    """Worker manager in the user's process, which also stores the desired worker counts."""
 
     def __init__(self, provider: str, starting: Starting, start_timeout: float) -> None:
         self.incarnation = secrets.token_hex(3)
@@ -81,7 +81,7 @@ class EmbeddedManager:
     def price(
         self, prices: Mapping[str, Mapping[str, float]], controller: Controller | None
     ) -> None:
-        """Set the workers' prices by tag, in the event loop. No controller before the start."""
+        """Set prices by tag, in the event loop. ``controller`` is None before the start."""
         self.managers.price(EMBEDDED, prices)
         if controller is not None:
             controller.spending.price(EMBEDDED, prices)
@@ -149,9 +149,8 @@ class EmbeddedManager:
             self.demand.settle(EMBEDDED, tag, count)
 
     async def align(self) -> None:
-        """Start missing and stop undesired units now. Raise ProviderError if one is refused.
-        Waits up to ``ALIGN_TIMEOUT_S`` for undesired units without tasks to stop. Units with tasks
-        stop later.
+        """Start missing units and stop undesired ones now. Raise ProviderError if one is refused.
+        Waits up to ``ALIGN_TIMEOUT_S`` for undesired idle units to stop. Busy ones stop later.
         """
         await self.reconciler.align()
         await self.entries.started()
@@ -163,7 +162,7 @@ class EmbeddedManager:
 
 
 def controller_of(scheduler: Any) -> Controller | None:
-    """Return the controller of a scheduler, or None before it has one."""
+    """Return the controller of a scheduler, or None if it has none yet."""
     controller: Controller | None = getattr(scheduler, "plugins", {}).get(Controller.name)
     return controller
 
@@ -282,7 +281,7 @@ class EntryLauncher:
         return Observation(UnitState.RUNNING)
 
     async def close(self) -> None:
-        """Remove the credential files, once all objects have been stopped."""
+        """Remove the credential files. Call after all objects have been stopped."""
         if self._entry_security is not None:
             self._entry_security.remove()
 
@@ -311,7 +310,7 @@ _HINT = (
 
 
 class EntrySecurity:
-    """Credentials of a cluster, in files, for objects that start workers elsewhere."""
+    """A cluster's credentials as files, for objects that start workers in other processes."""
 
     def __init__(self, security: Any) -> None:
         self._security = security
@@ -319,9 +318,7 @@ class EntrySecurity:
         self._in_files: Any = None
 
     def options_for(self, cls: Any, name: Any, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options for an entry's class, with ``security`` if the class accepts it.
-        Raise ProviderError if it does not, since its workers could never connect.
-        """
+        """Return options, with ``security`` if needed. ProviderError if the class refuses it."""
         security = self._security
         if "security" in options or not getattr(security, "require_encryption", False):
             return options

@@ -21,8 +21,8 @@ logger = logging.getLogger("scalable.manager")
 
 class Inventory:
     """Pools, desired units and existing units of one manager. Thread-safe.
-    ``on_change`` is called after each change of the desired units. ``changing`` is held during
-    changes. ``leaving`` is true when all units are being stopped and orders are ignored.
+    ``on_change`` is called after each change of the desired units. The lock ``changing`` is held
+    during changes. ``leaving`` is true when all units are being stopped and orders are ignored.
     """
 
     def __init__(self, incarnation: str, on_change: Callable[[], None]) -> None:
@@ -83,9 +83,7 @@ class Inventory:
         return before
 
     def obey(self, orders: Mapping[str, tuple[int, int]]) -> None:
-        """Set the desired counts from the scheduler's orders: (serial number, count) by tag.
-        An order with a serial number that is not higher than the tag's last one is ignored.
-        """
+        """Set desired counts from orders by tag, (serial number, count). Ignore outdated orders."""
         with self.changing:
             for tag, (serial, count) in orders.items():
                 if tag in self.pools and serial > self._obeyed.get(tag, 0) and not self.leaving:
@@ -201,7 +199,7 @@ class Wanted:
         self._put(name, pool)
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
-        """Make a draining unit, possibly with results, desired again. Return False without one."""
+        """Make one of the pool's draining units desired again. Return False if there is none."""
         for name, unit in units.items():
             takes = unit.pool == pool.tag and unit.phase is Phase.DRAINING and not unit.superseded
             if takes and name not in self.spec:

@@ -149,7 +149,7 @@ class Launcher(Protocol):
         """Return the last known state of each unit that was launched and not stopped."""
 
     def look_soon(self) -> None:
-        """Make the next query of the units' states due soon, and return at once."""
+        """Schedule the next query of the units' states soon, and return at once."""
 
     async def logs(self, name: UnitName) -> str:
         """Return the last output of a unit, even after it has stopped. Empty if unknown."""

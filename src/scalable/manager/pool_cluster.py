@@ -201,7 +201,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             Number of workers of the untagged pool (or of the only pool); or a tag; or a mapping of
             tags to numbers. Numbers are absolute. Other pools stay as they are.
         count
-            Number of workers of the tag ``n``. After a number ``n`` it is ``memory``, the second
+            Number of workers of the tag ``n``. If ``n`` is a number, this is ``memory``, the second
             argument of ``SpecCluster.scale``.
         memory, cores
             Total memory and cores, as in ``SpecCluster``, for the pool without a tag.
@@ -393,7 +393,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         return super().adapt(asked.adaptive, asked.minimum, most, **options)
 
     def align(self) -> Any:
-        """Start missing and stop undesired units now, instead of at the reconciler's next pass.
+        """Start missing units and stop undesired ones now, not at the reconciler's next pass.
 
         Raises
         ------
@@ -477,7 +477,7 @@ class AdaptiveBounds:
     totals: dict[str, Any] = field(default_factory=dict)
 
     def apply_totals(self, pool: Pool) -> None:
-        """Narrow the bounds to the totals. Raise ClusterError if a worker's size is unknown."""
+        """Narrow the bounds by the total cores and memory. ClusterError if a size is unknown."""
         for name, total in self.totals.items():
             bound, _, unit = name.partition("_")
             if unit == "memory":
@@ -495,8 +495,7 @@ def read_bounds(
     given: tuple[Any, ...], tag: str | None, minimum: Any, maximum: Any, options: dict[str, Any]
 ) -> AdaptiveBounds:
     """Return the bounds in the arguments of ``adapt``, and remove them from ``options``.
-    ``given`` are the positional arguments: a class or a tag, then ``minimum`` and ``maximum``.
-    Raise TypeError if there are too many.
+    ``given`` has a class or a tag, ``minimum`` and ``maximum``. TypeError if it has more.
     """
     rest = list(given)
     adaptive = options.pop("Adaptive", None)
@@ -537,7 +536,7 @@ def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:
 def secured_entry(
     scheduler: Mapping[str, Any] | None, security: Security | None
 ) -> tuple[dict[str, Any], Security | None]:
-    """Return a complete scheduler entry and its TLS credentials, by default new ones."""
+    """Return a complete scheduler entry, and the given or new TLS credentials."""
     entry = dict(
         scheduler
         or {"cls": PoolScheduler, "options": {"host": LOOPBACK, "dashboard": False, "port": 0}}

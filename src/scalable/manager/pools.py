@@ -85,15 +85,13 @@ class Pool:
             self.retry_at = now + backoff_s(self.interruptions)
 
     def refused_for(self, now: float, refusal: str) -> float:
-        """Record a temporary refusal, and return how many seconds requests have been refused."""
+        """Record a temporary refusal, and return the seconds since the first one."""
         self.refused_since = self.refused_since or now
         self.refusal = refusal
         return now - self.refused_since
 
     def limited(self, now: float, count: int, refusal: str) -> bool:
-        """Record a lack of capacity, halve the next request, and return whether it is the first
-        lack.
-        """
+        """Record a lack of capacity and halve the next request. Return whether to log the lack."""
         self.refused_since = None
         self.room = max(1, count // 2)
         if count > 1:
@@ -103,7 +101,7 @@ class Pool:
         return first
 
     def accepted(self, count: int, *, whole: bool) -> None:
-        """Record an accepted request. ``whole`` is true if it had all due units, not only some."""
+        """Record an accepted request. ``whole`` is true if it contained all due units."""
         self.refused_since = None
         if whole:
             self.room = self.refusal = None
@@ -112,9 +110,7 @@ class Pool:
 
 
 def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:
-    """Return the counts of a pool's units, and its reasons for waiting or being degraded.
-    ``wanted`` names the pool's desired units. ``units`` are those of all pools.
-    """
+    """Return a pool's status from the names of its desired units and all pools' units."""
     own = {unit.name: unit for unit in units if unit.pool == pool.tag}
     phases = Counter(unit.phase for unit in own.values())
     waiting = [unit.waiting for unit in own.values() if unit.waiting]
@@ -173,7 +169,7 @@ class ManagerSite:
     name: str = ""
 
     def secrets_of(self, component: ComponentSpec, directory: Path | None) -> dict[str, str]:
-        """Return the secret values of a component's workers by variable."""
+        """Map environment variables of a component's workers to their secret values."""
         if self.secrets is not None:
             return dict(self.secrets.get(component.name, {}))
         return read_secrets(component.secrets, directory)

@@ -54,7 +54,7 @@ def pause_s(used_s: float) -> float:
 
 
 class Reconciler:
-    """Compares the existing units of a manager's pools with the desired units, and acts.
+    """A loop that starts and stops units until a manager's pools have the desired units.
     Workers must connect within ``start_timeout`` seconds. ``end_wanted`` is true when the cluster
     stops, ``replaced`` when another process has taken over this manager's id.
     """
@@ -147,7 +147,7 @@ class Reconciler:
                 raise batch.error
 
     def drains_idle_units(self) -> bool:
-        """Return whether a draining unit has connected workers, all without tasks."""
+        """Return whether a draining unit has connected workers, none of which has tasks."""
         workers = self.inventory.workers
         for unit in self.inventory.units.values():
             here = [workers[name] for name in unit.worker_names if name in workers]
@@ -265,7 +265,7 @@ class Reconciler:
     # Losses and renewals ------------------------------------------------------------------------
 
     def _lose(self, loss: Loss, now: float) -> Iterable[str]:
-        """Replace a lost unit, or stop its pool in a crash loop. Return its workers' names.
+        """Replace a lost unit, or stop its pool in a crash loop. Return the unit's worker names.
         Units that were stopped from outside are always replaced.
         """
         unit = self.inventory.units.pop(loss.name)
@@ -288,7 +288,7 @@ class Reconciler:
         return unit.worker_names
 
     def _stop_lost(self) -> None:
-        """Log the lost units with known reasons, and stop their remains."""
+        """Log lost units whose reasons are known, and stop what is left of them."""
         for lost in self._losses.take_explained():
             reason = lost.task.result()
             logger.warning("worker %s was lost: %s", lost.unit.name, reason)
@@ -420,7 +420,7 @@ class Reconciler:
 
 
 class Charges:
-    """Units for which a manager is charged, from their first sign of running until they stop."""
+    """Units for which a manager is charged, from the first report that they run until they stop."""
 
     def __init__(self) -> None:
         self.observed: Mapping[UnitName, Observation] = {}
@@ -431,8 +431,7 @@ class Charges:
         self, units: Iterable[Unit], ending: Iterable[UnitName], now: float
     ) -> dict[str, Charge] | None:
         """Map the charged units to their charges, or return None if costs are not counted.
-        ``ending`` names the units that are being stopped, or that were lost but may still exist.
-        ``now`` is monotonic.
+        ``ending`` names units that are being stopped or may still exist. ``now`` is monotonic.
         """
         known, self._since = self._since, {}
         for unit in units:
@@ -476,9 +475,7 @@ REFUSED_LIMIT_S = 600.0
 
 
 def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | None:
-    """Record a refusal of ``count`` units in their pool, and delay or reduce the next request.
-    Return the reason if the pool has to be stopped, or None if it is retried.
-    """
+    """Record a refusal of units. Return the reason if their pool must be stopped, else None."""
     if isinstance(error, LimitReachedError):
         if pool.limited(now, count, error.message):
             logger.warning("%s: %s; it is asked for more later", shown(pool.tag), error)
@@ -504,9 +501,8 @@ FITTING = 0.75
 
 
 def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
-    """Return how many seconds before the walltime a pool's units are renewed and stopped.
-    ``task_s`` is the duration of the longest task. If it is nearly the whole walltime, a worker
-    still accepts its first tasks.
+    """Return the seconds before the walltime's end at which units are renewed and stopped.
+    ``task_s`` is the longest task. If it nearly fills the walltime, a worker still gets tasks.
     """
     stop = min(1.2 * task_s + HAND_OVER_S, walltime_s / 2)
     stop = max(stop, min(task_s + HAND_OVER_S, FITTING * walltime_s))
@@ -523,7 +519,7 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
 
 
 def drain_reasons(units: Mapping[UnitName, Unit], decision: NextSteps) -> dict[str, str]:
-    """Map the workers to drain now to the reason."""
+    """Map the names of the workers to drain now to the reasons."""
     reasons: dict[str, str] = {}
     for name in decision.drain:
         if name in units:
@@ -537,7 +533,7 @@ def drain_reasons(units: Mapping[UnitName, Unit], decision: NextSteps) -> dict[s
 def walltimes_of(
     units: Mapping[UnitName, Unit], pools: Mapping[str, Pool], decision: NextSteps
 ) -> dict[str, tuple[float, float]]:
-    """Map the workers to drain to their remaining and total walltime in seconds."""
+    """Map the names of draining workers to their remaining and total walltimes in seconds."""
     found: dict[str, tuple[float, float]] = {}
     for name in decision.drain:
         left_s, walltime_s = decision.left_s.get(name), pools[units[name].pool].walltime_s
@@ -547,7 +543,7 @@ def walltimes_of(
 
 
 def renew(inventory: Inventory, decision: NextSteps) -> None:
-    """Request successors for leaving units, and make units that must leave undesired."""
+    """Request successors for leaving units. Units that must leave are no longer desired."""
     for name in (*decision.renew, *decision.leave):
         unit = inventory.units.get(name)
         if unit is not None and not unit.renewed:
@@ -575,7 +571,7 @@ AGAIN_S = 4.0
 
 
 class SilentStarts:
-    """Finds workers whose output shows that their scheduler does not answer."""
+    """Finder of workers whose output shows that their scheduler does not answer."""
 
     def __init__(self, on_event: Callable[[Event], None]) -> None:
         self._on_event = on_event
@@ -583,7 +579,7 @@ class SilentStarts:
         self._looked_at: dict[str, float] = {}
 
     def look(self, units: Iterable[Unit], pools: Mapping[str, Pool], now: float) -> None:
-        """Start reading the output of silent units. Needs a running event loop."""
+        """Read the output of running units that do not connect. Needs a running event loop."""
         for unit in units:
             pool = pools[unit.pool]
             since, tag = unit.running_since, pool.tag
@@ -627,9 +623,7 @@ GIVE_UP_S = 3600.0
 
 
 class Stops:
-    """Requests to stop units, which run in the background and are repeated until answered.
-    The names of units that are being stopped (``names``) are not reused.
-    """
+    """Background requests to stop units, repeated until answered. ``names`` are not reused."""
 
     def __init__(self, on_stopped: Callable[[], None]) -> None:
         self.names: set[UnitName] = set()
@@ -658,7 +652,7 @@ class Stops:
             self._on_stopped()
 
     async def _is_stopped(self, pool: Pool, names: Sequence[UnitName]) -> bool:
-        """Stop units. Return False if another attempt may succeed."""
+        """Stop units. Return False if this failed but another attempt may succeed."""
         try:
             await pool.launcher.stop(list(names))
         except ProviderError as error:
@@ -671,7 +665,7 @@ class Stops:
         return self._finishing is not None and self._finishing.is_set()
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, unless :meth:`finish` was called."""
+        """Wait for some seconds, or until :meth:`finish` is called."""
         self._finishing = self._finishing or asyncio.Event()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""Units (processes, jobs or pods) that a manager has requested, and their state. No I/O.
+"""Units (processes, jobs or pods) that a manager has requested, and their state. Does no I/O.
 A unit provides one worker or a group of workers.
 """
 
@@ -88,7 +88,7 @@ def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def with_start(starts: tuple[float, ...], now: float) -> tuple[float, ...]:
-    """Return the start times with a new one, without the oldest beyond :data:`KEPT_STARTS`."""
+    """Append a start time, and return at most the :data:`KEPT_STARTS` newest ones."""
     return (*starts, now)[-KEPT_STARTS:]
 
 
@@ -98,9 +98,8 @@ def refresh(
     now: float,
     dismissed: Mapping[str, str] | None = None,
 ) -> list[Unit]:
-    """Update units from the scheduler's view (``now`` is monotonic), and return newly connected
-    ones.
-    A restart by a nanny counts towards a crash loop, unless a client requested it.
+    """Update units from the scheduler's view, and return those that have newly connected.
+    ``now`` is monotonic. A nanny's restart not requested by a client counts towards a crash loop.
     """
     connected = []
     for unit in units:
@@ -126,7 +125,7 @@ def refresh(
 def take_note(
     units: Iterable[Unit], observed: Mapping[UnitName, Observation], now: float
 ) -> list[Unit]:
-    """Update units from their backends' reports."""
+    """Update units from their backends' reports. Return those whose workers are missing."""
     missing = []
     for unit in units:
         seen = observed.get(unit.name)
@@ -169,7 +168,7 @@ WALLTIME = "its walltime is nearly over"
 
 @dataclass(frozen=True)
 class Margin:
-    """Seconds before the end of its walltime at which a unit is renewed and stopped."""
+    """Seconds before the end of a unit's walltime at which it is renewed and stopped."""
 
     #: The unit stops accepting tasks, because a later task might not finish in time.
     stop_s: float
@@ -322,7 +321,7 @@ def choose_victims(
 
 
 def backoff_s(failures: int) -> float:
-    """Return the seconds to wait before the next start, after ``failures`` in a row."""
+    """Return the seconds to wait before the next start, after ``failures`` failures in a row."""
     return 0.0 if failures == 0 else min(MAX_BACKOFF_S, 0.5 * 2 ** (failures - 1))
 
 

@@ -83,8 +83,7 @@ class Checked:
 @dataclass
 class Checker:
     """Checker of one document and its overlays.
-    Views (the document with one overlay or none) share unchanged records. Each record is checked
-    once.
+    Views (the document with one overlay or none) share unchanged records, each checked once.
     """
 
     models: OptionModels
@@ -358,7 +357,7 @@ def _inside(
 
 
 def _usable(overlay: MappingNode, targets: tuple[str, ...]) -> MappingNode:
-    """Return an overlay without parts that cannot be merged. Their errors were reported."""
+    """Return an overlay without the parts that cannot be merged. Errors were reported before."""
     kept = {k: e for k, e in overlay.entries.items() if k in OVERLAY_SECTIONS}
     changed = kept.get("targets")
     if changed and isinstance(changed.node, MappingNode):
@@ -378,7 +377,7 @@ def overlaid(root: MappingNode, overlay: MappingNode | None) -> MappingNode:
 
 
 def backward_edges(waits: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
-    """Return a cycle for each edge that closes one, from the edge's end to its start."""
+    """Return the cycle that each backward edge closes, from the edge's end to its start."""
     cycles: list[tuple[str, ...]] = []
     finished: set[str] = set()
     for start in waits:

@@ -41,7 +41,7 @@ class SourceLines:
 
     @classmethod
     def of(cls, file: str, text: str) -> SourceLines:
-        """Split a file into lines as YAML and TOML count them."""
+        """Split a file into lines by the rules of YAML and TOML."""
         return cls(file, tuple(_LINE_BREAK.split(text)))
 
     def excerpt(self, place: Position) -> str | None:

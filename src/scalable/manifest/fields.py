@@ -71,7 +71,7 @@ MOST = 1e18
 
 @dataclass(frozen=True)
 class Written:
-    """Mark of a type that reads unquoted scalars as written in the file."""
+    """Annotation of a type whose unquoted scalars keep their spelling in the file."""
 
     #: Value types that become strings; with ``NoneType`` an empty value becomes "".
     kinds: tuple[type, ...] = (int, float)
@@ -88,7 +88,7 @@ def _one_line(text: str) -> str:
 
 
 def allowed(rule: Rule) -> Callable[[str], str]:
-    """Return a validator for strings that a rule allows. Its errors contain the rule's hint."""
+    """Return a validator that raises an error with the rule's hint for refused strings."""
 
     def check(text: str) -> str:
         fault = rule.fault(text)
@@ -106,7 +106,7 @@ def _image(text: str) -> str:
 
 
 def _storage(key: str) -> Callable[[str], str]:
-    """Return a validator for storage URLs. Its errors name a key of the manifest."""
+    """Return a validator for storage URLs whose errors name the manifest's key."""
 
     def check(text: str) -> str:
         fault = url_fault(text)
@@ -125,7 +125,7 @@ def _without_nul(text: str) -> str:
 
 
 def _measured(parse: Callable[[str], float]) -> Callable[[str], str]:
-    """Return a validator that keeps strings which ``parse`` reads as more than 0."""
+    """Return a validator for strings that ``parse`` converts to a positive number."""
 
     def check(text: str) -> str:
         try:
@@ -150,7 +150,7 @@ def _checked_factor(text: str) -> str:
 
 
 def _error_name(text: str) -> str:
-    """Return the name of an exception class, without aliases of built-in classes."""
+    """Return the name of an exception class, replacing aliases of built-in classes."""
     if text == OUT_OF_MEMORY:
         return text
     if "." in text:
@@ -352,11 +352,11 @@ class ProviderOptions(Record):
     Attributes
     ----------
     advice
-        Correct location, by key, of keys that users look for but that are not options.
+        Hints for keys that users may try but that are not options, by key.
     """
 
     advice: ClassVar[Mapping[str, str]] = {}
 
     def worker_size(self) -> dict[str, Any]:
-        """Return ``cpus`` and ``memory`` for components that leave them out, by default none."""
+        """Return ``cpus`` and ``memory`` for components that omit them. The default is empty."""
         return {}

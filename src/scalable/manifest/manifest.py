@@ -156,7 +156,8 @@ class Manifest:
     def resolve(self, target: str) -> ResolvedManifest:
         """Resolve the manifest for one target, with the target's overlay merged in.
 
-        Maps are merged at every level. Lists and scalars of the overlay replace the others.
+        Maps are merged at every level. Lists and scalars of the overlay replace those of the
+        manifest.
 
         Raises
         ------
@@ -183,8 +184,8 @@ class Manifest:
 def read_targets(
     path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the targets of a file with their providers, without checking the file.
-    Providers are in lower case, "" if unknown. An unreadable file raises ManifestError.
+    """Map a file's targets to their providers, without checking the file.
+    Providers are in lower case, or "" if unknown. Raises ManifestError for an unreadable file.
     """
     root, faults = read_document(path)
     if root is None:
@@ -378,7 +379,5 @@ def _is_text(value: str) -> bool:
 
 
 def expand(node: Node, environ: Mapping[str, str], report: Report) -> Node:
-    """Replace the variables in a tree by their values.
-    Failed scalars become broken. Each unset variable, and each invalid ``${``, is reported.
-    """
+    """Replace a tree's variables by their values. Report failures, and mark the scalars broken."""
     return _Expansion(environ, report).node(node, ())

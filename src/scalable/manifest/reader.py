@@ -19,8 +19,8 @@ _ESCAPES = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.
 
 
 def read_document(path: str | os.PathLike[str]) -> tuple[MappingNode | None, Faults]:
-    """Return the tree of a file, or None if it cannot be read, and its errors.
-    A name ending in ``.toml`` is read as TOML, everything else as YAML (which includes JSON).
+    """Return a file's tree (None if it cannot be read) and the errors in it.
+    Names ending in ``.toml`` mean TOML, all others YAML, which includes JSON.
     """
     name = os.fspath(path)
     suffix = pathlib.Path(name).suffix.lower()

@@ -1,4 +1,4 @@
-"""Conversion of a map of the document into a pydantic model, or into errors with positions."""
+"""Conversion of maps in the document into pydantic models. Errors have positions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PLAIN_WORDS = {
 
 @dataclass(frozen=True)
 class _Shape:
-    """Rules by which an annotation reads a value."""
+    """Shape that an annotation requires of a value."""
 
     #: Types of scalars that are read as the string in the file.
     kinds: tuple[type, ...] = ()
@@ -109,7 +109,7 @@ def _typed_value(node: Node, shape: _Shape) -> Any:
 
 
 def as_table(entry: KeyedValue, path: Path, faults: Faults) -> MappingNode | None:
-    """Return an entry as a map (empty if it has no value), or None if it is not a map."""
+    """Return an entry's map, empty without a value. Report an error and return None otherwise."""
     if isinstance(entry.node, MappingNode):
         return entry.node
     if entry.is_null:
@@ -188,7 +188,7 @@ def _file(
 
 
 def _existing(whole: KeyedValue, location: tuple[int | str, ...]) -> tuple[KeyedValue, Path]:
-    """Follow a pydantic location as far as it exists. It also names members of unions."""
+    """Return the entry at a pydantic location and its path, skipping members of unions."""
     at = whole
     path: Path = ()
     for part in location:

@@ -41,16 +41,14 @@ class ResolvedManifest:
 
     @cached_property
     def lock(self) -> str:
-        """SHA-256 of ``data``, 64 hexadecimal digits.
-        It is independent of comments, formatting, the order of keys, and the file's format.
-        """
+        """SHA-256 of ``data`` in hexadecimal digits, independent of formatting and key order."""
         import hashlib
 
         canonical = json.dumps(self.data, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def with_options(self, options: Mapping[str, Any]) -> ResolvedManifest:
-        """Return a copy with some of the target's options replaced by valid ones."""
+        """Return a copy in which the given (valid) options replace those of the target."""
         target = self.spec.target_name
         targets = self.data["targets"]
         data = {**self.data, "targets": {**targets, target: {**targets[target], **options}}}
@@ -68,20 +66,18 @@ class ResolvedManifest:
         return replace(self, spec=replace(self.spec, budget=budget), data=data)
 
     def in_directory(self, directory: str | None) -> ResolvedManifest:
-        """Return a copy with relative paths starting in another directory, unless it is None."""
+        """Return a copy whose relative paths start in ``directory``, if that is not None."""
         spec = replace(self.spec, workflow_dir=directory or self.spec.workflow_dir)
         return replace(self, spec=spec)
 
     def to_yaml(self) -> str:
-        """Return the resolved manifest as YAML. It resolves to the same lock."""
+        """Return the resolved manifest as YAML that resolves to the same :attr:`lock`."""
         from scalable.manifest.yaml_writer import to_yaml
 
         return to_yaml(self.data)
 
     def locate(self, diagnostic: Diagnostic) -> Diagnostic:
-        """Return a finding with the file position of its path or nearest ancestor.
-        A finding with a line is unchanged.
-        """
+        """Return a finding with the position of its path or nearest ancestor, unless it has one."""
         if diagnostic.line is not None:
             return diagnostic
         entry, _ = nearest(KeyedValue(None, self._view), diagnostic.path)
@@ -134,7 +130,7 @@ def _written_managers(managers: Managers) -> list[Any] | dict[str, Any]:
 
 
 def _tidy(value: Any) -> Any:
-    """Replace 4.0 by 4, so that both give the same lock."""
+    """Replace floats such as 4.0 by integers, so that both spellings have the same lock."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):

@@ -204,7 +204,7 @@ PYTHON = Field(
 
 
 class SecretSource(Record):
-    """Source of a secret value, one of both keys."""
+    """Source of a secret value. Exactly one of the two keys must be given."""
 
     env: Text | None = Field(default=None, description="Environment variable of the user.")
     file: Text | None = Field(

@@ -196,7 +196,7 @@ def _relaxed_part(key: str, value: Any) -> Any:
 
 
 def _or(schema: Schema, other: Schema) -> Schema:
-    """Return a schema for either of two. Its description for editors is at the top."""
+    """Return a schema for a choice of two. Descriptions stay at the top for editors."""
     shown: Schema = {
         key: schema[key] for key in ("description", "default", "examples") if key in schema
     }

@@ -39,7 +39,7 @@ class UnfitValueError(ValueError):
 
 
 def tree_of(data: Mapping[Any, Any], written: Mapping[Path, WrittenScalar] | None = None) -> Node:
-    """Convert maps, lists and scalars into a tree, with paths and dates as strings.
+    """Convert maps, lists and scalars into a tree. Paths and dates become strings.
     Raises UnfitValueError for another type, a key that is not a string, or too many values or
     levels.
     """

@@ -1,6 +1,6 @@
 """Reader of YAML that returns a tree.
-It works on the parser's events, so deep nesting needs no recursion, and aliases are counted in
-full.
+
+It handles the parser's events without recursion. Each use of an alias counts all its values.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Open:
 
 def read_yaml(text: str, faults: Faults, *, quoted_is_plain: bool = False) -> Node | None:
     """Return the tree of one YAML document, or None if it is empty or cannot be read.
-    ``quoted_is_plain`` is for JSON: a quoted variable then gets its type after expansion.
+    With ``quoted_is_plain`` (for JSON), quoted variables get their types after expansion.
     """
     builder = _Builder(faults, quoted_is_plain=quoted_is_plain)
     try:

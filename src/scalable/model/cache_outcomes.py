@@ -9,7 +9,7 @@ from typing import Any, Self
 
 
 class OutcomeKind(StrEnum):
-    """Kinds of outcomes."""
+    """Kind of a cache outcome."""
 
     #: The result was stored: the function did not run.
     FOUND = "found"
@@ -100,7 +100,7 @@ class MissReason:
 
 @dataclass(frozen=True)
 class CacheTotals:
-    """Totals of tasks with cached results."""
+    """Totals of cache hits and misses."""
 
     #: Number of tasks that did not run.
     found: int = 0

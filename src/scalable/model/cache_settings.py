@@ -11,7 +11,7 @@ from scalable.model.deployment import CACHE_LIMIT, DeploymentSpec
 
 @dataclass(frozen=True)
 class Keeping:
-    """A run that keeps its results for being resumed."""
+    """A run whose results are kept so that it can be resumed."""
 
     #: Directory of the run.
     run: str
@@ -23,7 +23,7 @@ class Keeping:
 
 @dataclass(frozen=True)
 class CacheSettings:
-    """Facts of a manifest that clients need for caching."""
+    """Settings in a manifest that clients need for caching."""
 
     #: URL of the store, or None for the user's own directory.
     url: str | None = None

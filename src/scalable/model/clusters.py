@@ -167,7 +167,7 @@ class ClusterRecord:
 
 
 def _check(values: Mapping[str, Any], kinds: Mapping[str, _Kind], place: str = "") -> None:
-    """Raise TypeError for the first value of a wrong type, naming ``place``."""
+    """Raise a TypeError that names ``place`` for the first value of a wrong type."""
     for name, kind in kinds.items():
         if not isinstance(values[name], kind):
             raise TypeError(f"{place}{name} is {values[name]!r:.80}")

@@ -1,6 +1,4 @@
-"""JSON form of a deployment spec, as stored by a detached cluster.
-Amounts such as ``"20G"`` stay as written.
-"""
+"""JSON form of a deployment spec, as stored by a detached cluster. Amounts stay as written."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ class SpecFormatError(ValueError):
 
 
 def encode_spec(spec: DeploymentSpec) -> str:
-    """Return a spec as JSON, or raise TypeError naming an option that is not plain JSON."""
+    """Return a spec as JSON. Raise TypeError for an option that is not plain JSON."""
     for name, value in spec.options.items():
         _check_plain(value, name)
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}

@@ -76,7 +76,7 @@ class ComponentSpec:
         return None if self.memory is None else parse_bytes(self.memory)
 
     def environment(self, slots: int) -> dict[str, str]:
-        """Return a worker's variables: thread limits (cores divided by slots), then ``env``."""
+        """Return a worker's environment variables: thread limits (cores per slot), then ``env``."""
         threads = str(max(1, int(self.cpus // slots)))
         return {**dict.fromkeys(THREAD_VARIABLES, threads), **self.env}
 
@@ -165,7 +165,7 @@ class ResourceRequest:
 
 @dataclass(frozen=True)
 class Starting:
-    """Assumed time and price of starting a worker, until starts have been measured.
+    """Assumed duration and billed time of a worker's start, until starts are measured.
     The defaults suit a cloud, which bills a machine from its boot on.
     """
 

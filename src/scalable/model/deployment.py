@@ -17,7 +17,7 @@ CACHE_LIMIT: Final = 20 * 10**9
 
 @dataclass(frozen=True)
 class KeepResults:
-    """Bounds of a run's results that are kept for resuming it."""
+    """Limits of size and age for results that are kept to resume a run."""
 
     #: Largest size in bytes of the results of one run.
     size: int = 20 * 10**9
@@ -152,6 +152,6 @@ class DeploymentSpec:
 
 
 def walltime_of(options: Mapping[str, Any]) -> float | None:
-    """Return the walltime option in seconds or None. ValueError for an invalid one."""
+    """Return the walltime option in seconds or None. Raises ValueError for an invalid value."""
     written = options.get("walltime")
     return None if written is None else parse_walltime(str(written))

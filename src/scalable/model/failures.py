@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 @dataclass(frozen=True)
 class FailureDetails:
-    """Facts about a failed task apart from its exception, None for unknown ones.
+    """Facts about a failed task apart from its exception. Unknown ones are None.
     All strings are shortened. They come from the task, so they are untrusted.
     """
 
@@ -81,8 +81,7 @@ class RetryPolicy:
 
     def covers(self, kinds: Iterable[str]) -> bool:
         """Return whether a failure is retried.
-        ``kinds`` has the exception's class and its bases, with modules unless built in, or
-        OutOfMemory.
+        ``kinds``: full names of the exception's class and bases (bare if built in), or OutOfMemory.
         """
         names = set(kinds)
         if "MemoryError" in names:
@@ -107,7 +106,7 @@ class RetryPolicy:
 
 
 def _is_named(kind: str, wanted: str) -> bool:
-    """Compare only packages and last parts, since classes are often imported from elsewhere."""
+    """Return whether two class names match, comparing only packages and last parts."""
     if kind == wanted:
         return True
     parts, asked = kind.split("."), wanted.split(".")

@@ -103,7 +103,7 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """One choice between the cheapest and the fastest plan."""
+    """One choice on the range from the cheapest to the fastest plan."""
 
     #: Predicted duration of the run.
     time_s: float
@@ -213,12 +213,12 @@ class Plan:
     task_to_component
         Tags by task name.
     cost_estimate
-        None if no price is known.
+        Estimated cost, or None if no price is known.
     objective, policy
         Objective (minimize time, minimize cost, balance) and policy of scaling. Without an
-        objective the worker counts are the manifest's.
+        objective the worker counts come from the manifest.
     deadline_s, budget
-        Limits of time in seconds and of cost, or None.
+        Time limit in seconds, and cost limit. Either may be None.
     predicted_time_s
         Predicted duration of the run in seconds, including the start of workers if known. None
         if the work is unknown and no objective requested a guess.
@@ -264,7 +264,7 @@ class Plan:
     overhead: float = 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values, under their own names."""
+        """Return the attributes as plain JSON values by attribute name."""
         between = self.predicted_interval_s
         return {
             "target_name": self.target_name,

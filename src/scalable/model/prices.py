@@ -82,7 +82,7 @@ class Price:
         return demand + spot * low, demand + spot * high
 
     def expected(self, spot: float = 0.0) -> float:
-        """Return the USD per hour assumed in plans, the middle of the range for spot prices."""
+        """Return the USD per hour assumed in plans. A spot price is the middle of its range."""
         if not spot or self.spot_per_hour is None:
             return self.per_hour
         return sum(self.hourly(spot)) / 2
@@ -94,7 +94,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Rate:
-    """The price of the machines of one pool, or of one program."""
+    """Price of the machines for one pool or one program."""
 
     price: Price
     #: Number of workers on one machine.
@@ -119,7 +119,7 @@ class Rate:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Least and greatest cost as multiples of the expected one, (1, 1) without spot prices."""
+        """Least and greatest cost divided by the expected one. Both are 1 without spot prices."""
         expected = self.price.expected(self.spot)
         if not expected:
             return 1.0, 1.0

@@ -1,6 +1,6 @@
 """Plans: worker counts of a deployment, and the predicted time and cost of its work.
 
-No I/O, no Dask, no providers: callers pass prices and measurements as values.
+It uses neither I/O, Dask nor providers. Callers pass prices and measurements as values.
 """
 
 from typing import TYPE_CHECKING

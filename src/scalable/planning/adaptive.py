@@ -1,4 +1,4 @@
-"""Bounds of a target's adaptive pools, and expected durations of tasks. No I/O."""
+"""Bounds of a target's adaptive pools, and expected durations of tasks. Does no I/O."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class PoolBounds:
 
 def adaptive_bounds(spec: DeploymentSpec) -> PoolBounds:
     """Return the bounds of a target's adaptive pools, empty without ``adaptive``.
-    :func:`.counts.conflicts` must find none in ``spec``. If the target's minimum exceeds the sum of
-    the pools' minima, these are raised evenly.
+    ``spec`` must have no :func:`.counts.conflicts`. If the target's minimum exceeds the sum of the
+    pools' minima, these are raised evenly.
     """
     if spec.adaptive is None:
         return PoolBounds()
@@ -41,7 +41,7 @@ def adaptive_bounds(spec: DeploymentSpec) -> PoolBounds:
 
 
 def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations:
-    """Return the expected values of each task name. Measured values precede the manifest's."""
+    """Map task names to (tag, seconds, bytes). Measured values override the manifest's."""
     known = {
         name: (task.tag, task.mean_s, task.memory)
         for name, task in (plan.tasks if plan is not None else {}).items()

@@ -1,4 +1,4 @@
-"""Cost of machines as providers bill them. No I/O.
+"""Cost of machines as providers bill them. Does no I/O.
 
 Workers on one machine share its price, and idle shares are billed too. If the scheduler and
 managers have their own machines, these are billed for the whole run.
@@ -40,7 +40,7 @@ class Billing:
     smaller: tuple[float, ...] = ()
 
     def paid_units(self, workers: int) -> float:
-        """Return the cost of the machines of some workers, in workers on full machines."""
+        """Return the machines' cost of some workers, in units of a worker on a full machine."""
         full, rest = divmod(workers, self.units)
         if not rest:
             return float(workers)
@@ -62,7 +62,7 @@ class Billing:
 
 @dataclass(frozen=True)
 class Always:
-    """Machines for the whole run: the scheduler's, and any of the managers."""
+    """Machines that are billed for the whole run: those of the scheduler and of managers."""
 
     #: Cost of one second of all these machines.
     rate: float = 0.0

@@ -1,4 +1,4 @@
-"""Worker counts from the manifest alone. No I/O.
+"""Worker counts from the manifest alone. Does no I/O.
 
 Pools with a range, or without ``workers``, share the rest of the target's total in proportion to
 their expected work.
@@ -49,7 +49,7 @@ def total_limit(spec: DeploymentSpec) -> tuple[str, int] | None:
 
 def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
     """Return the number of workers of each tag, in the order of the manifest.
-    :func:`conflicts` must find none in ``spec``. Equal input gives equal counts.
+    ``spec`` must have no :func:`conflicts`. Equal input gives equal counts.
     """
     ranges = ranges_of(spec)
     counts = {tag: low for tag, (low, _) in ranges.items()}

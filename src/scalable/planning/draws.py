@@ -1,4 +1,4 @@
-"""Simulated runs for computing confidence and intervals. No I/O.
+"""Simulated runs for computing confidence and intervals. Does no I/O.
 
 Many tasks of a name are simulated in groups whose size falls towards the end (factoring, Hummel et
 al. 1992), because the last tasks determine when all have finished.
@@ -56,7 +56,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Overlap:
-    """Two names. Each later task waits only for its share of the earlier tasks."""
+    """Two task names. Each task of the later name waits only for a share of the earlier tasks."""
 
     earlier: int
     later: int
@@ -144,7 +144,7 @@ def _tasks(
 def _before(
     calls: ExpectedTasks, everything: Sequence[ExpectedTasks], position: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Return the positions of the preceding names. A name without tasks is replaced by its own."""
+    """Return positions of preceding names. A name without tasks is replaced by its predecessors."""
     by_name = {c.task: c for c in everything}
     found: set[int] = set()
     seen: set[str] = set()
@@ -292,7 +292,7 @@ class _Simulation:
             self.queue(overlap.later, ready, now)
 
     def release(self, place: int, now: float) -> None:
-        """Queue the groups of a name that does not wait for a whole name."""
+        """Queue a name's unblocked groups, once the name waits for no other whole name."""
         self.queue(place, [g for g, waits in enumerate(self.group_waits[place]) if not waits], now)
 
     def queue(self, place: int, groups: Iterable[int], now: float) -> None:

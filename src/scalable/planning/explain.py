@@ -1,4 +1,4 @@
-"""Reasons for a plan's counts, as sentences for the user. No I/O."""
+"""Reasons for a plan's counts, as sentences for the user. Does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for worker counts, from the cheapest to the fastest. No I/O.
+"""Search for worker counts, from the cheapest to the fastest. Does no I/O.
 
 It starts with the minimum counts. Each step enlarges the pools that save most time per cost. Counts
 never shrink.
@@ -117,7 +117,7 @@ def _times(network: Network, ladder: Sequence[Sequence[int]]) -> list[list[float
 def _layer_steps(
     network: Network, bounds: CountBounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Return the steps by time saved per cost, in the given order within a block."""
+    """Return the steps ordered by time saved per cost. Within a block, their order is kept."""
     times = _times(network, ladder)
     ranked: list[tuple[float, int, int, _Step]] = []
     for number, block in enumerate(_blocks(network)):

@@ -1,4 +1,4 @@
-"""Workers that would be idle, judging by earlier runs. No I/O."""
+"""Workers that would be idle, judging by earlier runs. Does no I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class IdleWorkers:
 def known_calls(
     spec: DeploymentSpec, knowledge: Knowledge, calls: Sequence[ExpectedTasks]
 ) -> dict[str, int]:
-    """Return the largest known number of tasks of each pool used by earlier runs."""
+    """Map the pools used by earlier runs to their largest known numbers of tasks."""
     # A pool with a guessed number of tasks has no entry.
     planned = dict.fromkeys(spec.components, 0)
     guessed = set()

@@ -22,7 +22,7 @@ class PastPrediction:
 
     @property
     def ratio(self) -> float:
-        """Actual duration / predicted duration without its overhead."""
+        """Actual duration divided by the predicted duration without overhead."""
         return self.actual_s * self.overhead / self.predicted_s
 
 

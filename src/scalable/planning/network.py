@@ -1,4 +1,4 @@
-"""Estimate of the time that a graph of tasks takes on given worker counts. No I/O.
+"""Estimate of the time that a graph of tasks takes on given worker counts. Does no I/O.
 
 A run takes as long as its longest chain of stages, but at least any pool's work divided by its
 slots.

@@ -194,7 +194,7 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
 
 
 def _deadline(least_s: float) -> str:
-    """Return a sufficient value of ``--deadline``, in whole minutes if there are several."""
+    """Return a sufficient ``--deadline``, in seconds up to 120 s and otherwise in minutes."""
     return f"{math.ceil(least_s)}s" if least_s <= 120 else f"{math.ceil(least_s / 60)}m"
 
 
@@ -244,7 +244,7 @@ def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> 
 
 
 def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tuple[Workers, int]:
-    """Return the cheapest counts within a time limit, and the index of the first such state."""
+    """Return the cheapest counts within a time limit, and the index of the first state in it."""
     low, high = 0, len(states) - 1
     while low < high:  # later states are never slower
         middle = (low + high) // 2
@@ -299,7 +299,7 @@ def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Wo
 def _front(
     problem: Problem, states: Sequence[Workers], kept: Point | None = None
 ) -> tuple[Point, ...]:
-    """Return the points of all states that are faster than all states before, and ``kept``."""
+    """Return ``kept`` and the points of the states that are faster than all states before."""
     found: list[Point] = []
     for workers in states:
         point = problem.point(workers)

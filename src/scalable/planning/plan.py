@@ -1,4 +1,4 @@
-"""Construction of a plan: worker counts, predictions and reasons. No I/O."""
+"""Construction of a plan: worker counts, predictions and reasons. Does no I/O."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_plan(
     request: PlanRequest | None = None,
 ) -> Plan:
     """Return a plan with worker counts, predicted time, cost and reasons.
-    :func:`.counts.conflicts` must find none in ``spec``. Equal input gives equal plans. Without
+    ``spec`` must have no :func:`.counts.conflicts`. Equal input gives equal plans. Without
     ``request``, the manifest alone determines the counts. Raises PlanError if no counts within the
     bounds meet the deadline or the budget.
     """
@@ -84,7 +84,7 @@ def make_plan(
 
 
 def written_prices(spec: DeploymentSpec) -> Prices | None:
-    """Return the target's ``prices``, or its price per core, or None without both."""
+    """Return prices from the target's ``prices`` or price per core, or None without either."""
     per_core, named = spec.price_per_core_hour, spec.prices
     hourly = {
         tag: named[tag] if tag in named else component.cpus * (per_core or 0.0)
@@ -211,7 +211,7 @@ def _predicted(
 
 
 def _spread(problem: Problem, workers: Sequence[int]) -> tuple[float, float]:
-    """Return the least and greatest cost for ranges of prices, as multiples of the expected one."""
+    """Return the least and greatest cost for ranges of prices, relative to the expected cost."""
     if problem.billing is None:
         return 1.0, 1.0
     parts = [
@@ -348,7 +348,7 @@ DRAWS = 60
 def quantiles(
     problem: Problem, calls: Sequence[ExpectedTasks], knowledge: Knowledge, points: Sequence[Point]
 ) -> list[tuple[float, float]]:
-    """Return the 80 % quantiles of time and cost of each point, at least the prediction.
+    """Return each point's 80 % quantiles of time and cost. They are at least the predictions.
     They come from simulated runs, and for the time from earlier predictions if there are enough.
     Between simulated points, the ratio of quantile and prediction is interpolated.
     """

@@ -1,4 +1,4 @@
-"""Objective, policy, deadline and budget that a user requests for a plan. No I/O."""
+"""Objective, policy, deadline and budget that a user requests for a plan. Does no I/O."""
 
 from __future__ import annotations
 

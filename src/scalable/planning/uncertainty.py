@@ -1,4 +1,4 @@
-"""Confidence and intervals of predictions, from forecasts and from earlier runs. No I/O."""
+"""Confidence and intervals of predictions, from forecasts and from earlier runs. Does no I/O."""
 
 from __future__ import annotations
 

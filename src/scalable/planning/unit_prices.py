@@ -1,4 +1,4 @@
-"""Prices of single workers, as a manager reports them to the scheduler. No I/O."""
+"""Prices of single workers, as a manager reports them to the scheduler. Does no I/O."""
 
 from __future__ import annotations
 

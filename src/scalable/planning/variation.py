@@ -1,4 +1,4 @@
-"""Variation of all task durations from run to run. No I/O."""
+"""Variation of all task durations from run to run. Does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Number and duration of the tasks in a plan. No I/O."""
+"""Number and duration of the tasks in a plan. Does no I/O."""
 
 from __future__ import annotations
 

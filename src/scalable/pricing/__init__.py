@@ -1,1 +1,1 @@
-"""Price tables, choice of machines, budgets, and the cost so far. Pure."""
+"""Price tables, choice of machines, budgets, and the cost so far."""

@@ -1,4 +1,4 @@
-"""Budgets: the stages of spending, and the worker counts that each stage allows. No I/O."""
+"""Budgets: spending stages, and the worker counts each allows. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Ceiling:
     counts: Mapping[str, int] | None = None
 
     def allows(self, tag: str, count: int) -> int:
-        """Return the count, limited to the allowed one."""
+        """Return ``count``, or the allowed count of the pool if that is smaller."""
         return count if self.counts is None else min(count, self.counts.get(tag, 0))
 
     def limited(self, wanted: Mapping[str, int]) -> dict[str, int]:
         return {tag: self.allows(tag, count) for tag, count in wanted.items()}
 
     def shrunk(self, wanted: Mapping[str, int]) -> Self:
-        """Return the ceiling after pools have shrunk, since they may not grow again."""
+        """Return the ceiling lowered to ``wanted``, so that reduced pools do not grow again."""
         if self.counts is None:
             return self
         return replace(self, counts={t: min(n, wanted.get(t, n)) for t, n in self.counts.items()})
@@ -56,7 +56,7 @@ def next_ceiling(
 ) -> Ceiling:
     """Return the ceiling for the current spending.
     From 80 % of the budget on, a pool keeps at most the workers that it has at that moment. Lost
-    workers may be replaced. ``present`` counts charged or connected workers.
+    workers may be replaced. ``present`` is the number of charged or connected workers by tag.
     """
     if budget is None or spent < HELD_AT * budget:
         return Ceiling()
@@ -67,7 +67,7 @@ def next_ceiling(
 
 
 def describe_spent(spent: float, budget: float) -> str:
-    """Return a phrase about the spent part of a budget, for messages."""
+    """Return a phrase for messages: the amount spent, the budget and the percentage."""
     share = math.floor(100 * spent / budget)
     amount = f"{format_amount(budget, CURRENCY)} {CURRENCY}"
     return f"{format_amount(spent, CURRENCY)} of the budget of {amount} are spent ({share} %)"

@@ -1,4 +1,4 @@
-"""Choice of machines by price: the cheapest that fits, and the cheapest to fill."""
+"""Choice of the cheapest machine for one worker, and for a number of workers."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def packed(
     reserved_bytes: int = 0,
     most_units: int | None = None,
 ) -> Packing | None:
-    """Return the machine on which ``wanted`` workers cost least, and its number of workers.
+    """Return the machine on which ``wanted`` workers cost least, and the workers per machine.
     The last machine may not be full. Among costs up to :data:`ALIKE` times the least, the fewest
     workers per machine win, so that a lost or partly idle machine costs less. ``reserved_bytes`` of
-    each machine are kept for the operating system. None if no machine holds a worker.
+    each machine are kept for the operating system. Return None if no machine holds a worker.
     """
     wanted = max(1, wanted)
     found: list[tuple[float, Packing]] = []

@@ -1,6 +1,6 @@
-"""Metering of costs, from the lifetimes of units to the costs of pools and managers. No I/O.
+"""Metering of the costs of pools and managers from unit lifetimes. This module does no I/O.
 
-A unit is one process, job or object that runs one worker or a group. Units may share a machine.
+A unit is a process, job or object that runs one or more workers. Units may share a machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Charge(NamedTuple):
 
 @dataclass(frozen=True)
 class Bill:
-    """Bill of one machine, up to its deletion or the present."""
+    """Bill of one machine up to its deletion, or up to now if it exists."""
 
     machine: str
     manager: str
@@ -68,7 +68,7 @@ class _Life:
 class Meter:
     """Costs of a cluster's machines. All times are seconds of one clock.
     Memory grows with the number of pools and existing machines, not with time. ``began`` is the
-    time since when the scheduler's machine is charged.
+    time from which the scheduler's machine is charged.
     """
 
     def __init__(self, began: float, scheduler: HourlyPrice | None = None) -> None:
@@ -85,7 +85,7 @@ class Meter:
         return self._scheduler is not None or any(self._rates.values()) or bool(self._settled)
 
     def price(self, manager: str, rates: Mapping[str, HourlyPrice]) -> None:
-        """Set the prices of one worker of each tag of a manager."""
+        """Set a manager's price of one worker for each tag."""
         self._rates[manager] = dict(rates)
 
     def take_prices(self, other: Meter) -> None:
@@ -124,7 +124,7 @@ class Meter:
         return life
 
     def look(self, working: Mapping[str, bool], now: float) -> None:
-        """Record the connected workers, since their machines exist, and which of them are busy."""
+        """Record which workers are connected, as evidence of their machines, and which are busy."""
         passed, self._looked_at = max(0.0, now - self._looked_at), max(now, self._looked_at)
         for life in self._lives.values():
             here = [w for workers in life.units.values() for w in workers if w in working]
@@ -210,7 +210,7 @@ class Meter:
 
     def go_on(self, state: Mapping[str, Any]) -> Self:
         """Restore the state of an earlier scheduler with the same clock, and return self.
-        Machines reported by their managers are charged from their start, others up to the last
+        Machines that managers report again are charged without a gap, others up to the last
         evidence. Raises KeyError, TypeError or ValueError for a damaged state.
         """
         self._carried = float(state["scheduler"])
@@ -230,5 +230,5 @@ def _numbers(rate: HourlyPrice) -> Sequence[float]:
 
 
 def sum_of(bills: Iterable[Bill]) -> Cost:
-    """Return the cost and the idle cost of all bills together."""
+    """Return the total cost and idle cost of the bills."""
     return sum((Cost(bill.cost, bill.idle) for bill in bills), Cost())

@@ -25,7 +25,7 @@ def shapes_of(package: str) -> Mapping[str, Shape]:
 
 
 def offers(prices: Iterator[Price] | list[Price], shapes: Mapping[str, Shape]) -> list[Offer]:
-    """Return the shapes with their prices, except prices of single cores and memory."""
+    """Return the prices of whole machines, each with its shape. Unknown shapes are left out."""
     return [
         Offer(shapes[price.shape], price)
         for price in prices

@@ -1,4 +1,4 @@
-"""Addresses on which the processes of a cluster listen. No I/O."""
+"""Addresses on which the processes of a cluster listen. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def scheduler_url(written: str) -> str:
 
 
 def link_host(host: str) -> str:
-    """Return a host as URLs need it, with loopback for all interfaces and IPv6 in brackets."""
+    """Return a host for URLs: loopback instead of all interfaces, and IPv6 in brackets."""
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
         return LOOPBACK
     return f"[{host}]" if ":" in host else host
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address such as ``tls://127.0.0.1:8786`` is on its own machine."""
+    """Return whether an address such as ``tls://127.0.0.1:8786`` is a loopback address."""
     host = address.rpartition("://")[2].rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

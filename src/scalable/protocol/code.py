@@ -214,7 +214,7 @@ class ArchiveEntry:
 
 
 def pack(entries: Iterable[ArchiveEntry]) -> tuple[str, int, bytes]:
-    """Return digest, size and compressed content. Equal files give equal digests everywhere."""
+    """Return an archive's digest, size and compressed content. Equal files give equal digests."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -237,9 +237,7 @@ def parts_of(data: bytes) -> Sequence[memoryview]:
 
 
 def unpack(data: bytes, files: CarriedFiles, place: Path) -> None:
-    """Unpack an archive into ``place``. On failure, ``place`` does not exist afterwards.
-    Raises ArchiveError for content that differs from the description or lies outside ``place``.
-    """
+    """Unpack an archive into ``place``, or raise ArchiveError without leaving ``place`` behind."""
     raw = _uncompressed(data, files)
     unfinished = place.parent / f".{place.name}-{secrets.token_hex(4)}"
     unfinished.mkdir(mode=0o700)
@@ -290,7 +288,7 @@ _SCRATCH_SPACE = "dask-scratch-space"
 
 
 def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` without server nodes' local directories. Others could recreate them."""
+    """Return ``sys.path`` without local directories of nodes, which other users could recreate."""
     return tuple(entry or str(Path.cwd()) for entry in lasting(sys.path))
 
 
@@ -365,7 +363,7 @@ class ImageVersions:
         return cls(image, packages, bool(allows_mismatch))
 
     def differences(self) -> dict[str, tuple[str, str]]:
-        """Map packages to versions that differ in the image and here. Python's patch is ignored."""
+        """Return the versions that differ, by package. Python's patch release is ignored."""
         found = {}
         for package, here in own_versions().items():
             there = str(self.packages.get(package, "unknown"))
@@ -382,7 +380,7 @@ def _counting(package: str, text: str) -> str:
 
 @cache
 def own_versions() -> dict[str, str]:
-    """Return this process's versions by package, without importing them."""
+    """Return package versions of this process, without importing the packages."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

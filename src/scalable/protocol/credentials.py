@@ -31,7 +31,7 @@ def new_security() -> Security:
 
 
 def new_credentials() -> tuple[str, str, str]:
-    """Return a new CA certificate, certificate and private key as PEM strings, for all roles.
+    """Return a new CA certificate, and a certificate and key for all roles, as PEM strings.
     The key is on the curve P-256: a signature takes 0.04 ms, against 0.9 ms with RSA of 2,048 bits.
     """
     from cryptography import x509

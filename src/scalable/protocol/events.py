@@ -14,7 +14,7 @@ Event = dict[str, Any]
 
 
 def worker_event(event: str, worker: str, tag: str, reason: str | None = None) -> Event:
-    """Return the event that a worker was requested or removed."""
+    """Return the event for the request or the removal of a worker."""
     return {
         "stream": "workers",
         "event": event,
@@ -63,8 +63,7 @@ def billed(
     budget: float | None = None,
 ) -> Event:
     """Return a machine's cost row. It replaces the machine's earlier rows.
-    The scheduler's row has an empty tag and manager, and is the only one with the budget. ``idle``
-    is the cost of the time without tasks.
+    ``idle`` is the cost without tasks. The scheduler's row has the budget, but no tag or manager.
     """
     return {
         "stream": "workers",

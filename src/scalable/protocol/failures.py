@@ -63,9 +63,7 @@ def recent_output() -> str | None:
 def described(
     error: BaseException, arguments: Callable[[], Arguments], *, output: bool = True
 ) -> dict[str, str | None]:
-    """Return the fields of :class:`.FailureDetails` that are known where a task has failed.
-    Does not raise, and does not run code of the user's classes.
-    """
+    """Return the known ``FailureDetails`` of an error. Never raises or runs user classes' code."""
     facts: dict[str, str | None] = {}
     try:
         facts["frame"] = own_frame(error)
@@ -121,7 +119,7 @@ def kinds_of(error: BaseException) -> tuple[str, ...]:
 
 
 def last_lines(text: str) -> str:
-    """Return the last ``LAST_LINES`` lines of an output, of at most ``LAST_CHARACTERS``."""
+    """Return at most ``LAST_LINES`` lines and ``LAST_CHARACTERS`` from an output's end."""
     lines = text[-LAST_CHARACTERS:].rstrip().splitlines()
     return "\n".join(lines[-LAST_LINES:])
 
@@ -180,7 +178,7 @@ def release_frames(error: BaseException) -> None:
 
 
 def shorten_tracebacks(error: BaseException) -> None:
-    """Cut the middle of tracebacks in an error and its causes that are too deep for pickle."""
+    """Cut the middle of an error's and its causes' tracebacks if they are too deep for pickle."""
     for each in _all_errors(error):
         frames, trace = [], each.__traceback__
         while trace is not None:
@@ -233,8 +231,7 @@ _MARGIN = 2
 
 class OutOfMemory(KilledWorker):
     """A task used more memory than its worker has.
-    ``used`` and ``limit`` are in bytes. ``component`` is the worker's, and ``others`` the number of
-    other tasks that ran on the worker.
+    ``used`` and ``limit`` are in bytes, and ``others`` counts the worker's other tasks.
     """
 
     def __init__(
@@ -268,7 +265,7 @@ class OutOfMemory(KilledWorker):
 
 
 class WalltimeReached(KilledWorker):
-    """A task ran until its worker's walltime (in seconds) was over, in each of its attempts."""
+    """A task reached its worker's walltime (in seconds) in each of its attempts."""
 
     def __init__(
         self, task: Any, last_worker: Any, allowed_failures: int, ran_s: float, walltime_s: float
@@ -347,7 +344,7 @@ _SCALARS = frozenset({"Timestamp", "Timedelta", "Period", "NaTType"})
 
 
 def shown_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return a task's arguments as a short string in under a millisecond."""
+    """Return a task's arguments as a short string. Takes less than a millisecond."""
     parts: list[str] = []
     left = MOST_CHARACTERS
     for name, value in chain((("", value) for value in args), kwargs.items()):
@@ -361,7 +358,7 @@ def shown_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any, most: int = MOST_OF_VALUE) -> str:
-    """Return a value as a string of at most ``most`` characters, without running its class."""
+    """Return a string of at most ``most`` characters for a value. Runs no code of its class."""
     try:
         text = _safe_repr(value, _DEPTH)
     except Exception as error:  # noqa: BLE001 - another thread may change the value

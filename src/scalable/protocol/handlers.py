@@ -89,10 +89,7 @@ def offer(server: Any, handlers: Mapping[StrEnum, Callable[..., Any]]) -> None:
 
 
 class SchedulerCalls:
-    """Typed calls of one scheduler's handlers.
-    ``comm`` is Dask's ``rpc`` object of the scheduler, or any object with coroutine functions named
-    after the handlers.
-    """
+    """Typed calls of one scheduler's handlers. ``comm`` is Dask's ``rpc`` object or like it."""
 
     def __init__(self, comm: Any) -> None:
         self._comm = comm
@@ -104,7 +101,7 @@ class SchedulerCalls:
     # For managers -------------------------------------------------------------------------------
 
     async def attach(self, attachment: Attachment, instead_of: str | None = None) -> AttachAnswer:
-        """See :meth:`scalable.scheduler.managers.Managers.attach`."""
+        """Attach a manager. See :meth:`.scheduler.managers.AttachedManagers.attach`."""
         given = asdict(attachment)
         answer: AttachAnswer = await self._call(Handler.ATTACH, **given, instead_of=instead_of)
         return answer
@@ -118,10 +115,7 @@ class SchedulerCalls:
         events: Iterable[Event],
         charges: Mapping[str, Iterable[Any]] | None = None,
     ) -> HeartbeatAnswer:
-        """Send a manager's report, and return the state of its workers and its orders.
-        ``charges`` maps units to the fields of a :class:`~scalable.pricing.metering.Charge`, or is
-        None.
-        """
+        """Send a manager's report, and return the answer. See :meth:`.ManagerRpc.heartbeat`."""
         answer: HeartbeatAnswer = await self._call(
             Handler.HEARTBEAT,
             manager=manager,
@@ -149,11 +143,11 @@ class SchedulerCalls:
         await self._call(Handler.DRAIN, workers=dict(workers), **more)
 
     async def resume(self, workers: Iterable[str]) -> list[str]:
-        """Stop draining workers, and return those that accept work. Retiring ones do not."""
+        """Make draining workers accept work again, and return the names of accepting workers."""
         return list(await self._call(Handler.RESUME, workers=list(workers)))
 
     async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Withhold work from these units, and return those excluded for connected workers."""
+        """Withhold work from units without a connected worker. Return connected workers' names."""
         names = [list(unit) for unit in units]
         return list(await self._call(Handler.WITHHOLD_WORK, units=names))
 
@@ -185,7 +179,7 @@ class SchedulerCalls:
         kinds: Iterable[str] | None = None,
         fresh_s: float | None = None,
     ) -> dict[str, Any]:
-        """Return the overview of the cluster, and the events after number ``since`` (None: none).
+        """Return the cluster's overview, and its events after number ``since`` (None: no events).
         ``kinds`` are ``decisions``, ``failures``, ``spans`` and ``samples``, by default all. The
         overview is at most ``fresh_s`` seconds old, by default half a second.
         """
@@ -259,17 +253,14 @@ class SchedulerCalls:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return explanations of pools and tasks, as :meth:`.Explanations.to_dict` does.
-        ``name`` is a tag, a key, the prefix of a key or a task's name. ``in_client`` has ``key``,
-        ``tag`` and ``before`` of a task that waits in its client.
-        """
+        """Return explanations of pools and tasks. See :meth:`.Explainer.explain`."""
         asked: dict[str, Any] = {"tag": tag, "key": key, "name": name, "in_client": in_client}
         asked["cluster"] = cluster
         answer: dict[str, Any] = await self._call(Handler.EXPLAIN, **asked)
         return answer
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
-        """Return a task's details as :meth:`.CallView.to_dict` does, by its or its bundle's key."""
+        """Return a task's :meth:`.CallView.to_dict`. ``key`` is its own or its bundle's."""
         answer: dict[str, Any] = await self._call(Handler.CALL, key=key, position=position)
         return answer
 
@@ -279,12 +270,12 @@ class SchedulerCalls:
         return answer
 
     async def upload_places(self, tag: str, nbytes: int) -> list[str]:
-        """Return the addresses of workers that may get an argument of this size."""
+        """Return the addresses of workers for the upload of an argument of this size."""
         answer: list[str] = await self._call(Handler.UPLOAD_PLACES, tag=tag, nbytes=nbytes)
         return answer
 
     async def live_page(self) -> str:
-        """Return the dashboard's link with its token, empty if there is no dashboard."""
+        """Return the dashboard's link with its token, or ``""`` without a dashboard."""
         answer: str = await self._call(Handler.LIVE_PAGE)
         return answer
 
@@ -303,7 +294,7 @@ class SchedulerCalls:
     # For workers --------------------------------------------------------------------------------
 
     async def begin(self, worker: str) -> bool:
-        """Announce that a worker starts. Returns False if its name has started before."""
+        """Announce the start of a worker. Returns False if its name was used before."""
         return bool(await self._call(Handler.BEGIN, worker=worker))
 
     async def notice(self, worker: str, left_s: float, reason: str) -> None:
@@ -311,7 +302,7 @@ class SchedulerCalls:
         await self._call(Handler.NOTICE, worker=worker, left_s=left_s, reason=reason)
 
     async def checkpoints(self) -> dict[str, str] | None:
-        """See :meth:`scalable.scheduler.pool_scheduler.CheckpointPlace.prepared`."""
+        """Return the checkpoint directory. See :meth:`.pool_scheduler.CheckpointPlace.prepared`."""
         answer: dict[str, str] | None = await self._call(Handler.CHECKPOINTS)
         return answer
 
@@ -325,7 +316,7 @@ class SchedulerCalls:
         return answer
 
     async def sources(self, digests: Iterable[str]) -> dict[str, bytes]:
-        """Map digests to module sources, as far as clients have sent them."""
+        """Return module sources by digest, as far as clients have sent them."""
         answer: dict[str, bytes] = await self._call(Handler.SOURCES, digests=list(digests))
         return answer
 
@@ -345,11 +336,11 @@ class SchedulerCalls:
         await self._call(Handler.GIVE_UP, worker=worker, key=key)
 
     async def failures(self, keys: Iterable[Any]) -> list[Mapping[str, Any]]:
-        """Return the facts about failed tasks. See :class:`.scheduler.failures.Failures`."""
+        """Return the facts about failed tasks. See :class:`.scheduler.pool_scheduler.Failures`."""
         return list(await self._call(Handler.FAILURES, keys=list(keys)))
 
     async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[LossReason]:
-        """Return the loss reasons of a task's lost workers and of the named ones."""
+        """Return why a task's workers and the named workers were lost."""
         asked = self._call(Handler.REASONS_OF_LOSS, key=key, workers=list(workers))
         return [LossReason(*fields) for fields in await asked]
 
@@ -406,6 +397,6 @@ class WorkerCalls:
         self._comm = comm
 
     async def shown_call(self, key: Any = None) -> dict[str, Any]:
-        """See :func:`scalable.worker.pool_worker.shown_call`, empty if it is not our worker."""
+        """Return ``shown_call`` of the worker, or an empty dict for Dask's own workers."""
         answer = await getattr(self._comm, WorkerHandler.SHOWN_CALL.value)(key=key)
         return answer if isinstance(answer, dict) else {}

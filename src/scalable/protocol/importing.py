@@ -87,7 +87,7 @@ def _is_surely_compiled_from(source: str, modified: float) -> bool:
 
 class Importer(MetaPathFinder):
     """Finds the workflow's modules in the version that the running task needs.
-    ``name`` is this process's name in messages, ``directory`` a private one for unpacked archives.
+    ``name`` is used in messages. ``directory`` is a private one for unpacked archives.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Importer(MetaPathFinder):
         return not self.shares_files and table.files is not None and table.files not in self.trees
 
     def missing_sources(self, table: CodeTable) -> list[str]:
-        """Return the digests of missing sources. Store the others, since files may be edited."""
+        """Return digests of missing sources. Store available ones, since files may be edited."""
         wanted = {m.digest: self._path(table, m.path) for m in table.modules.values()}
         read = {d: read_source(path) or b"" for d, path in wanted.items() if d not in self._sources}
         found = {digest: source for digest, source in read.items() if digest_of(source) == digest}
@@ -195,7 +195,7 @@ class Importer(MetaPathFinder):
         return spec
 
     def use(self, code: str) -> None:
-        """Import the versions of a known code id from now on. Running tasks keep theirs."""
+        """Use the module versions of a known code id from now on. Running tasks keep theirs."""
         if code == self.current or not code:
             return
         with self._lock:
@@ -365,9 +365,8 @@ def stand_for_script() -> None:
 
 
 def show_script(function: Any) -> None:
-    """Make the names used by a function of the user's script known in a worker's ``__main__``.
-    A task that starts processes with ``multiprocessing`` pickles functions of the script by name.
-    Outside workers, this does nothing.
+    """Add the names that a function of the user's script uses to a worker's ``__main__``.
+    ``multiprocessing`` in tasks pickles functions by their name. Does nothing outside workers.
     """
     if not _script:
         return

@@ -61,13 +61,13 @@ def addition(kind: str, values: Mapping[str, Any]) -> Any:
 
 
 def cache_addition(outcomes: Iterable[CacheOutcome]) -> Any:
-    """Return the entry with the outcomes of cached tasks, with equal outcomes merged."""
+    """Return the entry with the merged outcomes of cached tasks."""
     told = [outcome.to_message() for outcome in joined(outcomes)]
     return addition(REMEMBERED, {"outcomes": told})
 
 
 def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
-    """Return a finished task's measurements from Dask's entries, or None if it never ran."""
+    """Return a finished task's measurements from Dask's entries. Unknown values are None."""
     began = ended = cpu_s = peak_memory = bundle = failure = None
     transfer_s = 0.0
     remembered: tuple[CacheOutcome, ...] = ()

@@ -37,8 +37,7 @@ _open = threading.local()
 
 class Reference:
     """A large argument that is on the workers: an uploaded object, or a task's result.
-    ``bring_again`` uploads a lost object again, and updates ``future`` and ``position`` (in a
-    bundle, or None).
+    ``bring_again`` restores a lost object, and updates ``future`` and its ``position`` in a bundle.
     """
 
     __slots__ = ("bring_again", "future", "position", "value")
@@ -106,7 +105,7 @@ def _dump(value: Any, pickler: type[pickle.Pickler], buffers: list[Any] | None =
 
 
 def dump(value: Any, buffers: list[Any] | None = None) -> bytes:
-    """Pickle a value, by value if it cannot be imported. Large buffers go to ``buffers``."""
+    """Pickle an object, by value if it cannot be imported. Large buffers go to ``buffers``."""
     try:
         data = _dump(value, _PlainPickler, buffers)
         # In another process, __main__ is another module, so a reference to it is not enough.
@@ -136,10 +135,7 @@ class Pickled:
         return sum(memoryview(part).nbytes for part in (self._data, *self._buffers))
 
     def load(self, *, copies: bool = False, readonly: bool = False) -> Any:
-        """Return a new value.
-        With ``copies`` it shares no memory with other loads. With ``readonly`` its shared memory,
-        such as the data of arrays, is read-only.
-        """
+        """Return a new value. ``copies`` avoids shared memory, ``readonly`` protects it."""
         buffers = self._buffers
         if copies:
             buffers = list(map(bytearray, buffers))

@@ -1,4 +1,4 @@
-"""Checks and messages for the names and worker counts of pools. No I/O."""
+"""Checks and messages for the names and worker counts of pools. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ def wanted_counts(
     n: int | str | Mapping[str, int], count: Any, only_pool: Callable[[], str]
 ) -> dict[str, int]:
     """Return worker counts by tag from the arguments of ``scale``.
-    These are ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``, with absolute counts.
-    ``only_pool`` returns the tag for a count without a tag. Raises ClusterError if a count is
-    missing, negative or not an integer.
+    ``scale(3)``, ``scale(tag, 3)`` and ``scale({tag: 3})`` set absolute counts. ``only_pool``
+    returns the tag of the first form. Raises ClusterError for a missing or invalid count.
     """
     if isinstance(n, Mapping):
         counts = dict(n)

@@ -137,7 +137,7 @@ def _remove_stale_once(parent: Path) -> None:
 
 
 def remove_stale(parent: Path) -> list[Path]:
-    """Remove directories that killed processes of this user left here, and return their paths."""
+    """Remove and return directories that killed processes of this user left in ``parent``."""
     removed = []
     for path in parent.glob(f"{_prefix()}-????????"):
         with suppress(OSError, ClusterError):

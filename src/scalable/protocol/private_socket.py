@@ -51,10 +51,7 @@ _NAME = "s"
 
 
 class PrivateSocket:
-    """A socket that serves scheduler handlers to processes of the same user.
-    ``handlers`` maps names to functions or coroutine functions. Only those in :data:`SERVED` are
-    served.
-    """
+    """Socket that serves the handlers in :data:`SERVED` to processes of the same user."""
 
     def __init__(self, handlers: Mapping[str, Callable[..., Any]]) -> None:
         self._handlers = handlers
@@ -64,8 +61,7 @@ class PrivateSocket:
 
     async def start(self) -> Path:
         """Start listening, and return the path of the socket.
-        Raises OSError if Unix sockets or a directory are unavailable, and ClusterError if another
-        user could replace that directory.
+        Raises OSError without sockets or a directory, and ClusterError for an unsafe directory.
         """
         self._directory = _directory()
         self._loop = asyncio.get_running_loop()

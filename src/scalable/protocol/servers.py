@@ -118,7 +118,7 @@ def cookie_name(token: str) -> str:
 
 
 def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
-    """Return whether a request has the token as a parameter, and as a cookie."""
+    """Return whether the token is a parameter of a request, and whether it is a cookie."""
     given = request.query_arguments.get(PARAMETER, [b""])[-1]
     cookie = request.cookies.get(cookie_name(token))
     kept = cookie.value.encode() if cookie is not None else b""
@@ -160,8 +160,7 @@ def _log_nothing(handler: web.RequestHandler) -> None:
 
 class GuardedHttp:
     """Base class of schedulers and workers whose HTTP server requires a token.
-    A port is opened only if an address is given, or by classes from :func:`guarded`, on loopback by
-    default.
+    Opens a port only for a given address, or on loopback in classes from :func:`guarded`.
     """
 
     services: dict[str, Any]
@@ -189,7 +188,7 @@ class GuardedHttp:
 
     @property
     def live_page(self) -> str:
-        """Link to the dashboard with the token, empty if there is no dashboard."""
+        """Link to the dashboard with the token, or ``""`` without a dashboard."""
         server = self.services.get("dashboard")
         if self._listens is None or server is None:
             return ""
@@ -340,8 +339,8 @@ _reading = threading.Lock()
 
 def read_frames_without_collection() -> None:
     """Prevent garbage collection in ``sys._current_frames``. Idempotent.
-    Before Python 3.13, it holds a lock that an exiting thread needs. A collection that runs Python
-    code at that time hangs the process.
+    Before Python 3.13, the function holds a lock that an exiting thread needs. A collection that
+    runs Python code at that time hangs the process.
     """
     read = sys._current_frames  # noqa: SLF001 - public but for its name
     if sys.version_info >= (3, 13) or getattr(read, "collects_nothing", False):

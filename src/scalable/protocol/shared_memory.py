@@ -74,7 +74,7 @@ class Segment:
         return Part(self.descriptor, status.st_ino, status.st_size, start, length)
 
     def view(self) -> memoryview:
-        """Return the bytes, copy on write."""
+        """Return a copy-on-write view of the bytes."""
         mapped = _map(self.descriptor)
         address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
         number = next(_numbers)
@@ -106,7 +106,7 @@ def _seals() -> int:
 
 
 def write_segment(data: memoryview) -> Segment:
-    """Copy bytes into a new segment. Raises OSError without memory or descriptors."""
+    """Copy bytes into a new segment. Raises OSError if memory or descriptors run out."""
     segment = Segment(os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
     done = 0
     while done < data.nbytes:
@@ -117,7 +117,7 @@ def write_segment(data: memoryview) -> Segment:
 
 
 def shared(data: memoryview) -> tuple[Segment, int] | None:
-    """Return the segment of bytes and their start, or None. Copies the bytes if needed."""
+    """Return the segment with the given bytes and their start, or None. May copy the bytes."""
     known = _segment_around(data)
     if known is not None:
         return known
@@ -131,14 +131,13 @@ def shared(data: memoryview) -> tuple[Segment, int] | None:
 
 
 def is_shared(data: memoryview) -> bool:
-    """Return whether bytes are unchanged in a segment."""
+    """Return whether bytes belong to a segment and are unchanged."""
     return _segment_around(data) is not None
 
 
 def open_part(process: int, part: Part) -> memoryview:
-    """Return bytes that another process shares, copy on write.
-    Raises RefusedSegmentError if the file does not match the description, and OSError if it cannot
-    be opened.
+    """Return a copy-on-write view of bytes that another process shares.
+    Raises RefusedSegmentError for a mismatching file, and OSError if it cannot be opened.
     """
     if not all(type(number) is int and number >= 0 for number in (process, *part)):
         raise RefusedSegmentError(f"{part} does not describe a segment")
@@ -185,7 +184,7 @@ def _has_many() -> bool:
 
 
 def _segment_around(data: memoryview) -> tuple[Segment, int] | None:
-    """Return the segment and start of bytes unchanged since they were mapped."""
+    """Return the segment and start of mapped bytes that are unchanged, or None for others."""
     if not _mapped:
         return None
     address = _address_of(data)
@@ -263,7 +262,7 @@ _words: dict[int, Segment] = {}
 
 
 def process_of(told: Any) -> int | None:
-    """Return the id of a process that can share memory, from its introduction, or None."""
+    """Return the id of the introduced process if it can share memory, or None."""
     try:
         own = introduction()
         process, part = told["process"], Part(*told["part"])

@@ -1,6 +1,6 @@
-"""Byte streams that outlive their connections (*carriers*). No I/O and no clock.
+"""Byte streams that outlive their connections (*carriers*).
 
-The ends are *near* (client) and *far* (scheduler). :class:`Stream` describes the protocol.
+The ends are *near* (client) and *far* (scheduler). :class:`Stream` is the protocol without I/O.
 """
 
 from __future__ import annotations
@@ -183,8 +183,7 @@ class Stream:
 
     def attach(self, received: int, limit: int) -> None:
         """Continue on a new carrier with the numbers of the other end.
-        Raises StreamError if the other end has received bytes that were not sent, or lacks bytes
-        that it has confirmed.
+        Raises StreamError if the other end's counts contradict the sent and confirmed bytes.
         """
         end = self.written + 1 if self._end_sent else self._sent_ever
         if not self.confirmed <= received <= end:
@@ -430,9 +429,7 @@ def without_delay(connection: socket.socket) -> socket.socket:
 
 
 class StreamEnd:
-    """One end of a stream, between a socket and successive carriers.
-    :meth:`run` closes the connected, non-blocking socket.
-    """
+    """One end of a stream, between successive carriers and a socket that :meth:`run` closes."""
 
     def __init__(self, stream: Stream, connection: socket.socket) -> None:
         self.stream = stream
@@ -487,7 +484,7 @@ class StreamEnd:
         self._wake()
 
     async def _room(self) -> None:
-        """Wait for space in the stream, but without a carrier at most ``TRICKLE_S``."""
+        """Wait for space in the stream, or ``TRICKLE_S`` seconds without a carrier."""
         while self.stream.room <= 0 and not self.stream.was_reset:
             self._has_room.clear()
             try:
@@ -522,9 +519,8 @@ class StreamEnd:
     async def carry(
         self, carrier: Carrier, first: Buffer = b"", *, silent_s: int | None = None
     ) -> str | None:
-        """Use an attached carrier until it breaks, and return the reason, or None after the stream.
-        It breaks after ``silent_s`` seconds of silence. Raises StreamError for a violation of the
-        protocol.
+        """Use an attached carrier until it breaks. Return the reason, or None at the stream's end.
+        ``silent_s`` seconds of silence break it. Raises StreamError for protocol violations.
         """
         self._carried = True
         heard = asyncio.Event()

@@ -77,9 +77,7 @@ _functions: dict[int, Callable[..., Any]] = {}
 
 
 class _InPlace:
-    """Function that reaches its worker as the same object as here.
-    A pickled function of the script would be a copy, without source lines for a debugger.
-    """
+    """Function that reaches its worker as this object, not as a copy without source lines."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)

@@ -49,7 +49,7 @@ class TaskStream:
 
 
 def label_here() -> str | None:
-    """Return the tag of the task that prints here, or its worker's name. None outside tasks."""
+    """Return the worker's tag, or else the task's or worker's name. None outside workers."""
     try:
         worker = get_worker()
     except ValueError:

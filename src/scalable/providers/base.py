@@ -125,13 +125,14 @@ class DeploymentProvider(Protocol):
         Raises
         ------
         scalable.errors.ProviderError
-            When the backend refuses the cluster. Nothing is left running.
+            If the backend refuses the cluster. Nothing is left running.
         """
 
     def scale(self, cluster: ClusterHandle, plan: ScalePlan) -> None:
         """Set the pools to the plan's worker counts. Return before workers start or stop.
 
-        Idempotent. Counts are absolute. Pools that are not in the plan stay as they are.
+        The method is idempotent, since counts are absolute. Pools that are not in the plan stay as
+        they are.
         """
 
 
@@ -176,13 +177,13 @@ class ClusterLifecycle(Protocol):
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
         """Return the pools of one manager, without starting workers yet.
 
-        If ``site.detached``, the workers outlive the manager's process. Their labels, the cluster's
-        id and their own names, are how ``launcher.adopt()`` finds them.
+        If ``site.detached``, the workers outlive the manager's process. ``launcher.adopt()`` finds
+        them by their labels: the cluster's id and their own names.
 
         Raises
         ------
         scalable.errors.ProviderError
-            When a component's workers can never start.
+            If a component's workers can never start.
         """
 
     def discover(self) -> Iterable[Mapping[str, Any]]:
@@ -194,19 +195,19 @@ class ClusterLifecycle(Protocol):
         -------
         iterable of mapping
             ``id`` (the cluster's UUID), ``provider``, and ``what``, a description of the jobs or
-            processes. Empty if this machine has no access to the backend. The method returns
-            or raises within seconds.
+            processes. The iterable is empty if this machine has no access to the backend. The
+            method returns or raises within seconds.
         """
 
     def delete(self, cluster_id: str) -> list[str]:
         """Stop all jobs and processes of a cluster, except the calling process or job.
 
-        Return a description of each once all have stopped. Empty if there are none.
+        Return a description of each once all have stopped, or an empty list.
 
         Raises
         ------
         scalable.errors.ProviderError
-            When a job or process does not stop in time.
+            If a job or process does not stop in time.
         """
 
     def services(self, spec: DeploymentSpec | None = None) -> ClusterServices:
@@ -219,7 +220,7 @@ class ClusterLifecycle(Protocol):
         """Return the sites that this user can reach from here without a manifest.
 
         Only for providers whose trait ``remote`` is true. Each site is described by strings that
-        :meth:`remote` accepts. Empty if the user has no access.
+        :meth:`remote` accepts. There are none if the user has no access.
         """
 
     def place_of(self, spec: DeploymentSpec) -> Mapping[str, str]:
@@ -257,7 +258,7 @@ class RemotePlace(Protocol):
         """
 
     def programs(self, cluster_id: str) -> Mapping[str, ProgramState]:
-        """Map ``scheduler`` and each manager to its state. Empty if there is no root."""
+        """Map ``scheduler`` and each manager to its state. The result is empty without a root."""
 
     def address(self, cluster_id: str) -> str | None:
         """Return the scheduler's address if this process runs on the site, else None."""
@@ -285,6 +286,6 @@ class RemotePlace(Protocol):
     def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
         """Delete the root object, and return when all its objects are gone.
 
-        Return descriptions of the deleted objects, empty for an unknown cluster. A program of the
-        cluster itself does not wait.
+        Return descriptions of the deleted objects. The list is empty for an unknown cluster. A
+        program of the cluster itself does not wait.
         """

@@ -57,7 +57,7 @@ def register_provider(name: str, cls: type[Any]) -> None:
     Raises
     ------
     ValueError
-        When another provider has the name.
+        If another provider has the name.
     """
     key = name.lower()
     if _is_known(key):
@@ -76,9 +76,9 @@ def provider_class(name: str) -> type[Any]:
     Raises
     ------
     UnknownProviderError
-        When no provider has the name. It is a KeyError with a hint that lists the known providers.
+        If no provider has the name. It is a KeyError with a hint that lists the known providers.
     ProviderError
-        When an installed provider cannot be imported.
+        If an installed provider cannot be imported.
     """
     key = name.lower()
     if key in _registered:
@@ -119,7 +119,7 @@ def machine_providers() -> tuple[str, ...]:
 
 
 def inside_job_of(name: str) -> bool:
-    """Return whether this process runs in a provider's job. False for an unknown provider."""
+    """Return whether this process runs in a provider's job. An unknown provider has none."""
     try:
         variable = provider_traits(name).job_variable
     except ProviderError:
@@ -162,6 +162,6 @@ def option_models() -> Mapping[str, Any]:
     """Return the pydantic models of providers' options, by lower-case provider name.
 
     A provider is loaded when its model is looked up. The model is None if the provider accepts any
-    option, or is a plugin that cannot be imported. Its import error is raised when it is used.
+    option, or is a plugin that cannot be imported. Using such a plugin raises its import error.
     """
     return _OptionModels()

@@ -18,7 +18,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class AccessFile:
-    """Address of a cluster, with the credentials for it."""
+    """Address and credentials of a cluster."""
 
     id: str
     name: str
@@ -34,7 +34,7 @@ class AccessFile:
 
     @classmethod
     def of(cls, directory: ClusterDirectory) -> AccessFile:
-        """Return a cluster's access. Raise ClusterError without a reachable scheduler."""
+        """Return a cluster's address and credentials. Raise ClusterError if it is unreachable."""
         record, scheduler = directory.record(), directory.scheduler()
         if record.embedded:
             raise ClusterError(
@@ -59,7 +59,7 @@ class AccessFile:
 
 
 def find_access(name: str) -> AccessFile:
-    """Return access to a cluster by name, ``provider/name``, id (prefix) or access file.
+    """Find a cluster's access by name, ``provider/name``, id (prefix) or path of an access file.
     Raise ClusterError if no cluster or several clusters match, or the credentials are unusable.
     """
     try:
@@ -73,8 +73,8 @@ def find_access(name: str) -> AccessFile:
 
 def write_access_file(path: Path, directory: ClusterDirectory) -> None:
     """Write a cluster's address and credentials to a file that only its owner can read.
-    Raise ClusterError if the path is a symbolic link, not a regular file, or another user's, and
-    for a remote cluster, since each process opens its own tunnel to it.
+    Raise ClusterError for a symbolic link, another user's file or anything but a regular file.
+    Remote clusters are refused too, since each process opens its own tunnel to them.
     """
     if directory.record().remote:
         raise ClusterError(

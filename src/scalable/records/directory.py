@@ -95,12 +95,12 @@ class ClusterDirectory:
     def state(
         self, record: ClusterRecord, status: Mapping[str, Any] | None, now: float
     ) -> tuple[str, str | None]:
-        """Return the state of the cluster and the reason. ``status`` is the last one."""
+        """Return the cluster's state and the reason, given the scheduler's last ``status``."""
         sight = sight_of(record, self.scheduler(), self.services)
         return state_of(record, status, sight, now)
 
     def not_listening(self) -> str:
-        """Return a phrase about the scheduler for when :meth:`scheduler` returns None."""
+        """Return a phrase that explains why :meth:`scheduler` returns None."""
         return f"cannot be reached: {self.refused}" if self.refused else "does not listen yet"
 
     def is_over(self) -> bool:
@@ -160,7 +160,7 @@ class ClusterDirectory:
             yield
 
     def remove(self) -> None:
-        """Remove everything, the record last. Idempotent."""
+        """Remove the directory and its files, the record last. A missing directory is success."""
         for _ in range(REMOVALS):
             with suppress(FileNotFoundError):  # another process may remove it at the same time
                 for entry in self.path.iterdir():
@@ -177,7 +177,7 @@ class ClusterDirectory:
     # Reading and writing --------------------------------------------------------------------------
 
     def record(self) -> ClusterRecord:
-        """Return the record. FileNotFoundError without one, ClusterError for an unusable one."""
+        """Return the record. Raises FileNotFoundError if missing, ClusterError if unusable."""
         path = self.path / RECORD
         try:
             return ClusterRecord.from_dict(json.loads(read_private(path)))
@@ -190,7 +190,7 @@ class ClusterDirectory:
             ) from error
 
     def may_be_named(self, name: str) -> bool:
-        """Return whether an unreadable record contains the name of a cluster."""
+        """Return True if an unreadable record contains the name, or its file cannot be read."""
         try:
             text = (self.path / RECORD).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -200,7 +200,7 @@ class ClusterDirectory:
         return re.search(rf'"name":\s*{re.escape(json.dumps(name))}', text) is not None
 
     def scheduler(self) -> dict[str, Any] | None:
-        """Return process, address and run of the scheduler, or None before it listens."""
+        """Return the scheduler's process, address and run, or None before it listens."""
         said = self._read(SCHEDULER)
         return said and self._checked(SCHEDULER, said, {**_SCHEDULER_KINDS, **_PROGRAM_KINDS})
 
@@ -219,15 +219,15 @@ class ClusterDirectory:
         self._write(STATUS, status)
 
     def spending(self) -> dict[str, Any] | None:
-        """Return the costs last written by the scheduler, for its successor."""
+        """Return the costs that the last scheduler wrote, or None."""
         return self._read(SPENDING)
 
     def write_spending(self, state: Mapping[str, Any]) -> None:
-        """Write the costs, for a successor of the scheduler."""
+        """Write the costs so far for the scheduler's successor."""
         self._write(SPENDING, state)
 
     def services(self) -> dict[str, dict[str, Any]]:
-        """Map the started programs to their process or job. ClusterError if unreadable."""
+        """Map started programs to their process or job. Raises ClusterError if unreadable."""
         notes = self._read(SERVICES) or {}
         return {
             service: self._checked(SERVICES, note, _PROGRAM_KINDS)
@@ -242,7 +242,7 @@ class ClusterDirectory:
         return self._read(PLAN) or {}
 
     def manager_directory(self, manager: str) -> Path:
-        """Return a manager's directory. ClusterError if its id leads elsewhere."""
+        """Return a manager's directory. Raises an error if the id is not a valid file name."""
         return self.path / "managers" / names.FILE_NAME.require(manager)
 
     def write_request(
@@ -301,10 +301,10 @@ class ClusterDirectory:
         return None if said is None else Path(said)
 
     def fetch_run(self) -> None:
-        """Update the copy of the run's record. Here it is always up to date."""
+        """Update the copy of the run's record. The record of a local cluster needs no update."""
 
     def fetch_logs(self) -> None:
-        """Update the copies of the logs. Here they are always up to date."""
+        """Update the copies of the logs. The logs of a local cluster need no update."""
 
     def token(self) -> str:
         return read_private(self.path / TOKEN)
@@ -315,7 +315,7 @@ class ClusterDirectory:
             write_private(directory / name, text)
 
     def pem(self) -> dict[str, str]:
-        """Map keywords of ``distributed.Security`` to PEM strings. May raise ClusterError."""
+        """Map keywords of ``distributed.Security`` to PEM strings, or raise ClusterError."""
         try:
             texts = [read_private(self.path / "tls" / name) for name in _PEM]
         except FileNotFoundError as error:
@@ -345,7 +345,7 @@ class ClusterDirectory:
     def _checked(
         self, name: str, value: Any, kinds: _Kinds, required: Iterable[str] = ()
     ) -> dict[str, Any]:
-        """Return a checked part of a file. Raise ClusterError if a value has a wrong type."""
+        """Return ``value``, or raise ClusterError if a key is missing or has a wrong type."""
         fault = None
         found: dict[str, Any] = value
         if not isinstance(value, dict):
@@ -401,7 +401,7 @@ _LOCK_POLL_S = 0.02
 
 @contextmanager
 def locked_directory(parent: Path) -> Iterator[None]:
-    """Hold the lock of a directory. Raise ClusterError after 30 s, or without file locks."""
+    """Hold the lock of a directory. Raises ClusterError after 30 s, or without file locks."""
     path = parent / ".lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -440,7 +440,7 @@ def sight_of(
     scheduler: Mapping[str, Any] | None,
     services: Callable[[], Mapping[str, Mapping[str, Any]]],
 ) -> Sight | None:
-    """Observe a cluster's scheduler, or the user's process. None if no process is known.
+    """Observe the process that a cluster depends on, or return None if it is unknown.
     ``services`` returns the process or job of each program, and is called only if needed.
     """
     identity: Mapping[str, Any] | None = record.creator if record.embedded else scheduler
@@ -473,9 +473,8 @@ class Sight:
 def state_of(
     record: ClusterRecord, status: Mapping[str, Any] | None, sight: Sight | None, now: float
 ) -> tuple[str, str | None]:
-    """Return the state of a cluster, and the reason.
-    ``status`` is the scheduler's last one. ``sight`` is None while the process is unknown. ``now``
-    is epoch seconds.
+    """Return a cluster's state and the reason, given the scheduler's last ``status``.
+    ``sight`` is None while the process is unknown. ``now`` is epoch seconds.
     """
     if sight is not None and sight.another:
         return "stale", "its process id belongs to another process, or its machine was restarted"
@@ -504,7 +503,7 @@ def _directory() -> Path:
 
 
 def remember(provider: str, place: Mapping[str, str]) -> None:
-    """Record a site. Without write access, only its clusters can reveal it."""
+    """Store a site for :func:`remembered`. Errors of writing are ignored."""
     text = json.dumps({"provider": provider, "place": dict(place)}, sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     with suppress(OSError, ClusterError):
@@ -526,5 +525,5 @@ def remembered(provider: str) -> list[dict[str, str]]:
 
 
 def all_places(provider: str, present: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the current shell's sites, followed by the recorded ones."""
+    """Return the ``present`` sites, followed by the other recorded ones."""
     return present + [place for place in remembered(provider) if place not in present]

@@ -1,4 +1,4 @@
-"""Recorded clusters by name, and their status."""
+"""Lookup of recorded clusters and their status."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def opened(path: Path) -> ClusterDirectory:
 def find(name: str) -> ClusterDirectory:
     """Return a cluster's directory by name, ``provider/name``, id (prefix of 4+) or run name.
     A cluster with an unreadable record is found by its full id, or by its name if the file still
-    contains it. Raise UnknownClusterError, with a list of names, if none matches, and ClusterError
-    if several match, or if none matches and some records are unreadable.
+    contains it. Raise ClusterError if several match, or if none matches and some records are
+    unreadable. Raise UnknownClusterError if none matches and all are readable.
     """
     try:
         found = _find(name)
@@ -114,7 +114,7 @@ def _find(name: str) -> ClusterDirectory:
 
 
 def _run_of(directory: ClusterDirectory) -> str | None:
-    """Return the name of a cluster's run, or None if it has none or it is unreadable."""
+    """Return the name of a cluster's run, or None if it is unknown or unreadable."""
     try:
         run = (directory.scheduler() or {}).get("run")
     except ClusterError:
@@ -125,9 +125,8 @@ def _run_of(directory: ClusterDirectory) -> str | None:
 def status_of(
     directory: ClusterDirectory, now: float, answer: Mapping[str, Any] | None = None
 ) -> ClusterStatus:
-    """Return the status of a cluster, from its files and the process table.
-    ``answer``, a fresh status of the scheduler, replaces the one on disk. Raise FileNotFoundError
-    if the cluster has just been removed.
+    """Return a cluster's status from its files and the process table.
+    ``answer`` replaces the status on disk. Raises FileNotFoundError for a removed cluster.
     """
     record, scheduler = directory.record(), directory.scheduler()
     status = directory.status() if answer is None else answer

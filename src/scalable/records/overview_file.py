@@ -22,9 +22,8 @@ class ShownCluster:
 
 
 class OverviewFile:
-    """Last overviews of the clusters of a workflow's sessions, in one file.
-    The process that started the workflow creates and reads the file. The sessions, possibly in
-    several processes, write to it under a lock.
+    """File with the last overview of each session's cluster.
+    The process that starts the workflow creates and reads it. Sessions write to it under a lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +44,7 @@ class OverviewFile:
         self._change(mark)
 
     def read(self) -> dict[str, ShownCluster] | None:
-        """Map sessions to clusters. None while a session writes, or if the file is gone."""
+        """Map sessions to clusters. Return None while a session writes, or without the file."""
         try:
             with self._path.open(encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -37,17 +37,17 @@ _SLASH = ".."
 
 
 def key_of(path: str) -> str:
-    """Return a relative path as a key of letters, digits, ``-``, ``_`` and dots."""
+    """Encode a relative path as a key of letters, digits, ``-``, ``_`` and dots."""
     return path.replace("/", _SLASH)
 
 
 def path_of(key: str) -> str:
-    """Return the relative path that :func:`key_of` has encoded."""
+    """Decode a result of :func:`key_of`."""
     return key.replace(_SLASH, "/")
 
 
 def packed(directory: ClusterDirectory, manager: str | None = None) -> dict[str, str]:
-    """Map relative paths to the files needed by the scheduler (``manager`` None) or a manager."""
+    """Map relative paths to file contents for the scheduler (``manager`` None) or a manager."""
     paths = [directory.path / name for name in _FILES]
     if manager is not None:
         paths += sorted(p for p in directory.manager_directory(manager).iterdir() if p.is_file())
@@ -62,8 +62,8 @@ def unpack(
     files: Mapping[str, str], record: ClusterRecord, *, copied: bool = False
 ) -> ClusterDirectory:
     """Write a cluster's files into the local state directory, the record last.
-    ``record`` replaces the one in ``files``. ``copied`` is true if the files come from a remote
-    site and no local user has named the cluster yet. Raise ClusterError if a path leads outside.
+    ``record`` replaces the one in ``files``. ``copied`` marks a copy from a remote site that no
+    local user has named yet. Raises ClusterError if a path is outside the directory.
     """
     private_directory(ClusterDirectory.parent())
     made = ClusterDirectory(ClusterDirectory.parent() / names.FILE_NAME.require(record.id))
@@ -79,7 +79,7 @@ def unpack(
 
 
 def record_in(files: Mapping[str, str]) -> ClusterRecord:
-    """Return the record in a cluster's files. ClusterError if it is missing or unusable."""
+    """Return the record in a cluster's files. Raises ClusterError if missing or unusable."""
     try:
         return ClusterRecord.from_dict(json.loads(files[RECORD]))
     except (KeyError, ValueError, RecursionError) as error:

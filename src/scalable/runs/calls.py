@@ -1,4 +1,4 @@
-"""Tasks of a run, combined from their rows. No I/O."""
+"""Tasks of a run, combined from their rows. Does no I/O."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ _Kind = tuple[str | None, frozenset[str]]
 
 
 class RecordedTasks:
-    """Tasks of a run. Each task id is a task or a bundle of tasks.
-    A run may have millions of tasks, so values are kept in columns, about 200 bytes per task. Tasks
-    are numbered in the order of their first rows.
+    """Tasks of a run, kept in columns. A task id belongs to a task or a bundle of tasks.
+    Tasks are numbered in the order of their first rows. Each takes about 200 bytes.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -137,7 +136,7 @@ class RecordedTasks:
         return {tag for kind in kinds for tag in self._kinds[kind][1]}
 
     def states(self, calls: Iterable[int]) -> Counter[str]:
-        """Count tasks by their last final state, or else last state, without cache hits."""
+        """Count tasks by their last final state, or else by their last state. Skip cache hits."""
         states: Counter[str] = Counter()
         for call in calls:
             if self._last[call] == FOUND:
@@ -183,7 +182,7 @@ class RecordedTasks:
 
 
 def number_in(row: Mapping[str, Any], key: str, most: float = _LARGEST) -> float | None:
-    """Return a number of a row, or None for any other value or one not below ``most``."""
+    """Return a number in a row, or None for other values and for magnitudes from ``most`` on."""
     value = row.get(key)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
@@ -191,7 +190,7 @@ def number_in(row: Mapping[str, Any], key: str, most: float = _LARGEST) -> float
 
 
 def _or_nan(value: object) -> float:
-    """Return a measured number, or NaN for any other value or one that is too large."""
+    """Return a measured number, or NaN for another value or too large a number."""
     if isinstance(value, (float, int)) and -_LARGEST < value < _LARGEST:
         return nan if isinstance(value, bool) else value
     return nan

@@ -77,8 +77,7 @@ class RunDirectory:
         provider: str = "",
     ) -> RunDirectory:
         """Create the directory of a new run with status ``running``. This process owns the run.
-        ``manifest_lock`` is the manifest's digest, 64 hexadecimal digits. Raises RunError on
-        failure.
+        ``manifest_lock`` is the manifest's digest (64 hex digits). Raises RunError on failure.
         """
         parent = Path(settings.runs_dir() if runs_dir is None else runs_dir).absolute()
         started_at = datetime.now(UTC)
@@ -172,8 +171,7 @@ def amend_status(
     path: str | os.PathLike[str], status: EndStatus, exit_code: int | None = None
 ) -> None:
     """Correct the final status of a run, for example after the workflow's process has exited.
-    ``exit_code=None`` keeps the recorded one. Raises RunError if the run is missing or not
-    writable.
+    ``exit_code=None`` keeps the recorded code. RunError if the run is missing or not writable.
     """
     changes = {"status": status} | ({} if exit_code is None else {"exit_code": exit_code})
     try:

@@ -1,4 +1,4 @@
-"""Failures in the record of a run, grouped by their cause. No I/O."""
+"""Failures in the record of a run, grouped by their cause. Does no I/O."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FailureCause:
 
 
 def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
-    """Yield the failures in rows of ``failures.jsonl``, without the failure of the script."""
+    """Yield the failures in rows of ``failures.jsonl``, except the script's own."""
     for row in rows:
         told = row.get("details")
         details = told if isinstance(told, Mapping) else {}
@@ -72,7 +72,7 @@ def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
 
 
 def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[FailureCause, ...]:
-    """Return the failures by class and code location, the most frequent cause first."""
+    """Group failures by class and code location, the most frequent cause first."""
     groups: dict[tuple[str, str | None], list[FailedRow]] = {}
     for failed in failed_rows(rows):
         groups.setdefault((failed.failure_class, failed.details.frame), []).append(failed)

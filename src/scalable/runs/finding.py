@@ -14,14 +14,14 @@ _LISTED = 5
 
 
 def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
-    """Return the directories of all readable runs, the latest first. Empty without a directory."""
+    """Return the directories of all readable runs, the latest first, or [] if there are none."""
     starts = {path: _started_at(path) for path in Path(runs_dir).glob("run-*")}
     known = [(start, path) for path, start in starts.items() if start is not None]
     return [path for _, path in sorted(known, reverse=True)]
 
 
 def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Path:
-    """Return the run with an id or a unique prefix, by default the latest, or raise RunError."""
+    """Return the run with an id or unique prefix, by default the latest. May raise RunError."""
     runs = list_runs(runs_dir)
     where = Path(runs_dir).absolute()
     if not runs:

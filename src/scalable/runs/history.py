@@ -1,5 +1,6 @@
 """Measurements of a project's latest runs.
-A run that finishes normally writes its measurements. Of other large records, only the tail is read.
+A run that finishes normally writes its measurements. Of any other large record, only the tail is
+read.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
 
 
 def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
-    """Return the measurements of a run as written, or from its last rows, and the bytes read."""
+    """Return a run's measurements, written or from its last rows, and the number of bytes read."""
     written = _written(directory)
     if written is not None:
         return written
@@ -133,7 +134,7 @@ def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
 
 
 def _written(directory: Path) -> tuple[Measurements, int] | None:
-    """Return the written measurements of a run, or None if rows were added after that."""
+    """Return the written measurements of a run, or None if they are invalid or outdated."""
     data = _read(directory / MEASUREMENTS_FILE)
     told = data[_BEGIN:_END]
     values = decode_object(told) if data == _sealed(told) else None
@@ -143,9 +144,7 @@ def _written(directory: Path) -> tuple[Measurements, int] | None:
 
 
 def write_measurements(directory: Path, measured: Measurements, sizes: Mapping[str, int]) -> None:
-    """Write the measurements of a whole run, so that plans need not read its rows.
-    They are valid as long as the streams have these ``sizes`` in bytes, since rows are only added.
-    """
+    """Write a run's measurements for plans, valid while its streams have ``sizes`` in bytes."""
     values = {"version": VERSION, "sizes": dict(sizes), **measured.to_dict()}
     sealed = _sealed(encode_row(values).encode())
     write_private(directory / MEASUREMENTS_FILE, sealed.decode())

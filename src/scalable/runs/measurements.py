@@ -1,4 +1,4 @@
-"""Measurements of one run for the next plan, collected from its rows. No I/O."""
+"""Measurements of one run for the next plan, collected from its rows. Does no I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAME_MOMENT = 0.02
 
 
 class CallRecord(NamedTuple):
-    """Seconds of a successful call, and bytes of memory and input (None if unknown)."""
+    """Running seconds of a successful task, and bytes of its memory and input (None: unknown)."""
 
     tag: str
     task: str
@@ -98,8 +98,7 @@ class Measurements:
 
 class RunMeter:
     """Collector of one run's measurements from its rows.
-    ``sampled`` keeps a random sample of a large run's tasks, since the last tasks are often the
-    longest.
+    ``sampled`` keeps a random sample of tasks, since the last tasks are often the longest.
     """
 
     def __init__(self, workers: Sequence[Mapping[str, Any]], *, sampled: bool = False) -> None:
@@ -205,7 +204,7 @@ class WorkSpan:
 
     def seconds(self, workers: Iterable[Mapping[str, Any]]) -> float | None:
         """Return the seconds from the first submission to the last finish, or None without tasks.
-        If workers were requested before the first task, the first one's start-up time is added.
+        If workers were requested before the first task, the first worker's start-up time is added.
         """
         begin, end = self._submitted, self._ended
         if begin is None or end is None:

@@ -36,10 +36,9 @@ class RunPart:
         self._followed = self._begins["tasks"]
 
     def read(self, status: str | None = None, exit_code: int | None = None) -> RunRecord:
-        """Return the record of the run with the new rows only.
-        Tasks submitted before do not count, but workers connected before do. ``status`` and
-        ``exit_code`` are those of the part, or None for those of the run. Raises RunError if the
-        run cannot be read.
+        """Return the run's record with the new rows only. May raise RunError.
+        Tasks submitted before are left out, and workers connected before are included. ``status``
+        and ``exit_code`` are those of the part, or None for those of the run.
         """
         whole = read_run(self.path)
         ended_at = None if status is None else datetime.now(UTC).isoformat()
@@ -67,7 +66,7 @@ class RunPart:
         return not self._open
 
     def _is_own(self, row: Row) -> bool:
-        """Return whether a row does not belong to a task that was submitted before the part."""
+        """Return False for rows of tasks that were submitted before the part, otherwise True."""
         return text_in(row, "task_id") not in self._others
 
 

@@ -101,9 +101,7 @@ class RunTail:
         self._offsets = dict.fromkeys(STREAMS, 0)
 
     def poll(self) -> dict[str, list[Row]]:
-        """Return each stream's rows written since the last poll. Invalid lines are skipped.
-        A line that is still incomplete is returned by a later poll.
-        """
+        """Return each stream's complete rows since the last poll. Invalid lines are skipped."""
         return {stream: list(self.added(stream)) for stream in STREAMS}
 
     def added(self, stream: str) -> Iterable[Row]:

@@ -66,11 +66,10 @@ def _decode_anything(data: bytes) -> Any:
 
 class StoredRows(Sequence[Row]):
     """Rows of a stream's file at one moment, decoded again in each iteration to save memory.
-    An incomplete last line is neither a row nor malformed, since its writer was killed or has not
-    finished. ``begin`` is a byte offset. ``keep`` selects rows. ``complete`` skips a last line
-    without line feed even if it can be decoded. ``size`` is the number of bytes to read, ``end``
-    the offset after the last complete line. A missing file has no rows. An unreadable one raises
-    RunError, now or during iteration.
+    An incomplete last line is neither a row nor malformed. ``begin`` is a byte offset. ``keep``
+    selects rows. ``complete`` skips a last line without line feed even if it can be decoded.
+    ``size`` is the number of bytes to read, ``end`` the offset after the last complete line. A
+    missing file has no rows. An unreadable one raises RunError, at once or during iteration.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Summaries of runs, computed from their records. Incomplete rows are tolerated. No I/O."""
+"""Summaries of runs, computed from their records. Incomplete rows are tolerated. Does no I/O."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class FailureClass:
 
 @dataclass(frozen=True)
 class FailureSummary:
-    """Failures of tasks, workers and pools, except the script's, most frequent class first."""
+    """Failures of tasks, workers and pools (not of the script), most frequent class first."""
 
     count: int = 0
     classes: Mapping[str, FailureClass] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class CostSummary:
 
 
 def cost_of(rows: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> CostSummary | None:
-    """Return the cost of a run from ``workers.jsonl`` and ``plan.json``, or None if uncounted."""
+    """Return a run's cost from ``workers.jsonl`` and ``plan.json``, or None if not counted."""
     last: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in rows:
         if row.get("event") == BILLED and _number(row.get("cost")) is not None:

@@ -1,6 +1,6 @@
-"""Decisions on worker counts while tasks run: policies, and the model of durations. No I/O.
+"""Decisions on worker counts while tasks run, and the model of task durations.
 
-``planning`` decides counts before a run. Other packages start and stop workers.
+``planning`` decides counts before a run. This package does no I/O and starts no workers.
 """
 
 from typing import TYPE_CHECKING

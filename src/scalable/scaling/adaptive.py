@@ -45,7 +45,7 @@ class _PoolLoad:
 
     @property
     def durations(self) -> tuple[float, ...]:
-        """Seconds of each pending task, or empty if no duration is known."""
+        """Seconds of each pending task, estimated if unknown. Empty if all are unknown."""
         told = [length for length in self.said if length is not None]
         if not (self.ended or told):
             return ()
@@ -147,7 +147,7 @@ class AdaptiveScaler:
             ``duration`` in seconds.
         active_workers
             Number of connected or starting workers of each tag. A missing tag has none. A tag that
-            was never given has as many as the last decision left it.
+            has never been given keeps the count of the last decision.
         recent_completions
             One mapping for each task that finished since the last evaluation. Keys: ``tag`` and, if
             known, ``duration_s``. The scaler keeps the last 200 durations of each tag.
@@ -344,7 +344,7 @@ class Pending:
 
     @property
     def samples(self) -> Sequence[float]:
-        """Durations to draw unknown durations from."""
+        """Known durations from which unknown ones are drawn."""
         if self.known or self.assumed_s is None:
             return self.ended or [d for d in self.stated if d is not None]
         return [self.assumed_s]
@@ -383,7 +383,7 @@ def predict(pools: Sequence[Pending]) -> Prediction:
 
 
 def _draw(pool: Pending, source: random.Random) -> float:
-    """Return the seconds until the pool's tasks have finished, with unknown durations drawn."""
+    """Return the seconds until a pool's tasks have finished, drawing unknown durations."""
     samples = pool.samples
     return _placed([source.choice(samples) if d is None else d for d in pool.stated], pool.workers)
 
@@ -419,7 +419,7 @@ def _spread(ended: Sequence[float]) -> float:
 
 
 def _placed(lengths: Sequence[float], workers: int) -> float:
-    """Return the seconds until all tasks have finished, each on the next free worker."""
+    """Return the seconds until all tasks have finished if each takes the next free worker."""
     early, late = lengths[:-PLACED_CALLS], lengths[-PLACED_CALLS:]
     free = [sum(early) / workers] * min(workers, len(late))
     for length in late:
@@ -429,7 +429,7 @@ def _placed(lengths: Sequence[float], workers: int) -> float:
 
 @dataclass
 class Reliability:
-    """Share of past predictions that were correct, except those voided by new tasks."""
+    """Share of correct predictions in the past. New tasks void a prediction."""
 
     held: int = 0
     judged: int = 0
@@ -437,7 +437,7 @@ class Reliability:
     _seen: tuple[float, int] = field(default=(0.0, 0), init=False)
 
     def look(self, pending: int, now: float) -> None:
-        """Record the number of pending tasks, and judge the open prediction if it is zero."""
+        """Record the number of pending tasks. Check the noted prediction once none is pending."""
         last, before = self._seen
         if pending > before:
             self._open = None
@@ -451,7 +451,7 @@ class Reliability:
         self._seen = now, pending
 
     def note(self, predicted: float | None, now: float) -> None:
-        """Keep a prediction until the pending tasks have finished, unless one is open."""
+        """Keep a prediction for :meth:`look` to check, unless another one is being kept."""
         if predicted and self._open is None:
             self._open = now, predicted
 

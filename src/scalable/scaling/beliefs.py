@@ -1,7 +1,7 @@
-"""Beliefs about task durations before enough measurements exist. No I/O.
+"""Beliefs about task durations before enough measurements exist. This module does no I/O.
 
-Estimates are combined in the logarithm, weighted by their precision, as in the normal model with
-known variances (Gelman et al., Bayesian Data Analysis, section 2.5).
+Logarithms of estimates are combined, weighted by their precision, as in the normal model with known
+variances (Gelman et al., Bayesian Data Analysis, section 2.5).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Belief(NamedTuple):
         return Belief((own * self.log_s + other * log_s) / (own + other), (own + other) ** -0.5)
 
     def survived(self, elapsed_s: Sequence[float], call_spread: float) -> Belief:
-        """Return this belief after tasks have run for some seconds without finishing."""
+        """Return this belief, updated by tasks that have run for some time without finishing."""
         # The result has the mean and the variance of the updated distribution at a few points.
         ordered = sorted(elapsed_s)
         size = -(-len(ordered) // _GROUPS)
@@ -126,12 +126,12 @@ class Beliefs:
         return Belief(pool.log_s + self._parallel(kind), pool.spread)
 
     def _parallel(self, kind: Kind) -> float:
-        """Return how much the logarithm of a duration exceeds that of a task running alone."""
+        """Return the growth of a duration's logarithm with the number of tasks of its name."""
         _, ended = self.model.measured(_task(kind))
         return self.prior.parallel * math.log(max(1, self._unfinished[_task(kind)] + ended.calls))
 
     def _pool(self, component: str) -> Belief:
-        """Return the belief about an unknown task name in a pool, for a single task."""
+        """Return the belief about an unknown task name in a pool if it has a single task."""
         prior = self.prior
         growth = prior.growth * math.log(max(self._startup_s, _LEAST_S))
         usual = math.log(prior.single_s) + growth

@@ -1,4 +1,4 @@
-"""Prediction of when known work finishes on connected and starting workers. No I/O.
+"""Prediction of when work finishes on connected and starting workers. This module does no I/O.
 
 Work is treated as a fluid shared by the free workers. Only the longest task is indivisible.
 """
@@ -42,7 +42,7 @@ class Capacity:
         return cls(tuple(sorted(steps)))
 
     def done_s(self, work_s: float, since_s: float = 0.0) -> float:
-        """Return the seconds until work that is ready in ``since_s`` is done, or inf."""
+        """Return the seconds until work that becomes ready in ``since_s`` is done, or infinity."""
         left, at, workers = work_s, since_s, 0.0
         for start, count in self.steps:
             if start > at:
@@ -60,7 +60,7 @@ class Capacity:
         self, calls: float, call_s: float, busy: float, rate: Callable[[float], float]
     ) -> tuple[float, float]:
         """Return a stream's total waiting seconds, and the seconds until no task waits.
-        ``rate`` returns the tasks per second at a time from now, and ``calls`` is the number of
+        ``rate(s)`` is the arrival rate in ``s`` seconds from now. ``calls`` is the number of
         workers that the queued tasks fill. The total includes tasks that arrive before the queue is
         empty. Both are inf if more tasks arrive than the workers can run.
         """
@@ -82,21 +82,21 @@ class Capacity:
 
 
 def _grown(queue: float, grows: float, seconds: float, waited: float) -> tuple[float, float]:
-    """Return the total seconds waited, and the queue after a change at a constant rate."""
+    """Return the total seconds waited and the queue after ``seconds`` of constant growth."""
     if queue + grows * seconds >= 0:
         return waited + (queue + grows * seconds / 2) * seconds, queue + grows * seconds
     return waited + queue**2 / -grows / 2, 0.0
 
 
 def _merged(times: Sequence[float]) -> list[tuple[float, float]]:
-    """Merge ascending times into at most :data:`GROUPS` pairs of mean time and number."""
+    """Merge ascending times into at most :data:`GROUPS` pairs of mean time and count."""
     size = max(1, -(-len(times) // GROUPS))
     chunks = (times[i : i + size] for i in range(0, len(times), size))
     return [(sum(chunk) / len(chunk), float(len(chunk))) for chunk in chunks]
 
 
 def merged(portions: Iterable[Portion]) -> list[Portion]:
-    """Merge portions with similar times into at most :data:`GROUPS`, the soonest first."""
+    """Merge portions with similar times into at most :data:`GROUPS`, ordered by time."""
     ordered = sorted(portions)
     size = max(1, -(-len(ordered) // GROUPS))
     chunks = (ordered[i : i + size] for i in range(0, len(ordered), size))
@@ -111,7 +111,7 @@ def merged(portions: Iterable[Portion]) -> list[Portion]:
 
 
 def finish_s(capacity: Capacity, portions: Sequence[Portion]) -> float:
-    """Return the seconds until all portions, given the soonest first, are done."""
+    """Return the seconds until all portions are done. They must be ordered by time."""
     # A portion and all later ones take at least the time for their work since it became ready. The
     # latest of these ends is the result.
     latest, after = 0.0, 0.0

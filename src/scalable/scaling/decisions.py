@@ -20,12 +20,12 @@ class ScaleDecision:
     confidence
         Probability, 0 to 1, that the work finishes within 0.8 to 1.25 times the predicted time.
     predicted_completion_time
-        Seconds until the pending work has finished if the decision is applied. 0.0 without pending
-        work, None if unknown.
+        Seconds until the pending work has finished if the decision is applied. It is 0.0 without
+        pending work, and None if unknown.
     timestamp
         Time of the decision in epoch seconds.
     active_workers
-        Number of active workers that the decision is based on, by tag. Workers requested later are
+        Number of active workers by tag on which the decision is based. Workers requested later are
         subtracted from the workers to add.
     """
 

@@ -1,4 +1,4 @@
-"""Outlooks: a few possible durations of all tasks while they are unknown. No I/O.
+"""Outlooks: a few possible durations of all tasks while they are unknown. This module does no I/O.
 
 Policies minimize the mean logarithm of time and cost over the outlooks. This also minimizes the
 expected regret, since the best value in hindsight does not depend on the decision.
@@ -22,7 +22,7 @@ QUANTILES = ((-1.5, 0.2), (0.0, 0.6), (1.5, 0.2))
 
 
 class QuantileDurations:
-    """Durations of tasks at one quantile of the beliefs, given in standard deviations."""
+    """Task durations at one quantile of the beliefs. The quantile is in standard deviations."""
 
     def __init__(self, beliefs: Beliefs, deviation: float) -> None:
         self._beliefs = beliefs
@@ -45,7 +45,7 @@ class QuantileDurations:
 
 
 class Outlook(NamedTuple):
-    """One outlook on the tasks of a pool."""
+    """Possible durations of a pool's tasks, with a weight."""
 
     #: All weights sum to 1.
     weight: float
@@ -55,7 +55,7 @@ class Outlook(NamedTuple):
 
 
 def outlooks_on(graph: GraphView[Any], model: TaskModel, startup_s: float) -> list[Outlook]:
-    """Return the outlooks on a graph's unfinished tasks, without future tasks."""
+    """Return the outlooks on a graph's unfinished tasks, with an empty ``coming``."""
     elapsed: dict[Kind, list[float]] = {}
     for kind, seconds in graph.running.values():
         elapsed.setdefault(kind, []).append(seconds)
@@ -71,7 +71,7 @@ def likeliest(found: Iterable[Outlook]) -> Outlook:
 
 
 def outlooks(beliefs: Beliefs, kinds: Iterable[Kind]) -> list[Outlook]:
-    """Return the outlooks without future tasks, or a single one if all kinds are known."""
+    """Return the outlooks with an empty ``coming``. There is one if all kinds are known."""
     if max((beliefs.of(kind).spread for kind in kinds), default=0.0) < KNOWN_SPREAD:
         return [Outlook(1.0, QuantileDurations(beliefs, 0.0))]
     return [

@@ -1,7 +1,7 @@
-"""Policy that decides the worker count of an adaptive pool. No I/O.
+"""Policy that decides the worker count of an adaptive pool. This module does no I/O.
 
-It requests workers while the saved time is worth their cost and start-up time, and releases idle
-workers if keeping them costs more than starting them again.
+The policy requests workers while the saved time is worth their cost and start-up time, and releases
+idle workers if keeping them costs more than starting them again.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class PoolScaler:
         return min(connected + len(on_way), max(kept, again))
 
     def _fewer(self, view: PoolView, count: int, total: int, reason: str) -> tuple[int, str]:
-        """Return the count and its reason. Starting workers are kept until a second decision."""
+        """Return the reduced count and its reason, keeping starting workers the first time."""
         # A cancelled worker loses its position in a batch system's queue, so one decision alone
         # does not cancel it, unless the total exceeds the maximum.
         if count == total or not view.arriving:
@@ -226,7 +226,7 @@ class PoolScaler:
         return self._odds() * spent
 
     def _holds(self, view: PoolView) -> tuple[float, float]:
-        """Return how many seconds a stream keeps an idle worker, and its last idle worker."""
+        """Return the seconds for which a stream keeps idle workers, and those for the last one."""
         calls = view.submitted / max(1, self._periods) / view.slots
         saved = served_s(self._call_s, calls, view.startup_s)
         last = hold_s(self._gaps, view.billed_startup_s + self._exchange() * saved)
@@ -237,7 +237,7 @@ class PoolScaler:
         return min(hold, limit), min(last, limit)
 
     def _standing(self, view: PoolView, ahead_s: float) -> int:
-        """Return the workers for a stream's arrival rate in ``ahead_s`` seconds."""
+        """Return the number of workers for the arrival rate expected in ``ahead_s`` seconds."""
         rate = 0.0 if view.graph else self._rate.at(ahead_s)
         if rate <= 0:
             return 0
@@ -472,7 +472,7 @@ class Load:
 
 
 def outlooks_of(view: PoolView, model: TaskModel) -> list[Outlook]:
-    """Return the outlooks of the view, or else those of the model."""
+    """Return the outlooks in the view. If there are none, make them from the model."""
     if view.outlooks:
         return list(view.outlooks)
     unfinished = Counter(view.queued)
@@ -529,7 +529,7 @@ def load_of(view: PoolView, outlook: Outlook) -> Load:
 
 
 def _learned_s(view: PoolView, outlook: Outlook, means: Mapping[Kind, float]) -> float | None:
-    """Return the seconds until tasks of the kinds with most of the uncertain work have finished."""
+    """Return the seconds until the durations of most uncertain work are known, or None."""
     lengths = outlook.lengths
     connects = 0.0 if view.busy + view.idle else next(iter(delays_s(view)), view.startup_s)
     work_s: dict[Kind, float] = {}
@@ -554,7 +554,7 @@ def _learned_s(view: PoolView, outlook: Outlook, means: Mapping[Kind, float]) ->
 
 
 def delays_s(view: PoolView) -> list[float]:
-    """Return the seconds until each starting worker is expected to connect, the soonest first."""
+    """Return the ascending seconds until each starting worker is expected to connect."""
     late = 0.1 * view.startup_s
     return sorted(max(view.startup_s - since, late) for since in view.arriving)
 
@@ -570,7 +570,7 @@ NOTHING_KNOWN = 200.0
 
 
 def work_of(loads: Loads) -> str:
-    """Return a phrase for the known work, a range if durations are uncertain."""
+    """Return a phrase for the known work. It gives a range if durations are uncertain."""
     works = sorted(load.work_s for _, load in loads)
     if works[-1] <= 1.1 * works[0]:
         return f"{works[-1]:.0f} worker-seconds of known work"
@@ -655,7 +655,7 @@ class Claim(NamedTuple):
 def shared_out(maximum: int, claims: Mapping[str, Claim]) -> dict[str, int]:
     """Return the number of workers of each pool within a common maximum.
     Every pool gets its ``least``, even above the maximum. Further workers go one by one to pools
-    below ``wished``, first to pools without workers, then to the most work per worker.
+    below ``wished``, first to pools without workers, then to those with the most work per worker.
     """
     counts = {tag: claim.least for tag, claim in claims.items()}
     left = maximum - sum(counts.values())

@@ -60,4 +60,4 @@ class PoolPolicy(Protocol):
     """Policy for the worker count of one pool, with a separate object for each pool."""
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
-        """Return the desired worker count, at least ``view.busy`` within ``view.maximum``."""
+        """Return a count of at least ``view.busy``, unless ``view.maximum`` is lower."""

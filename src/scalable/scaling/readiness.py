@@ -1,4 +1,4 @@
-"""Expected times when the blocked tasks of a graph become ready. No I/O."""
+"""Expected times at which a graph's blocked tasks become ready. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Id = TypeVar("Id", bound=Hashable)
 
 
 class KnownLengths(Protocol):
-    """Definite durations of tasks, for example of one outlook or of a task model."""
+    """Source of definite task durations, such as one outlook or a task model."""
 
     def mean_s(self, kind: Kind, /) -> float:
         """Return the mean duration of a kind's tasks."""
@@ -42,7 +42,7 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphView(Generic[Id]):
-    """Unfinished tasks of a graph, by ids chosen by the caller."""
+    """Unfinished tasks of a graph. The caller chooses their ids."""
 
     #: Kind of each task, and seconds that it has run.
     running: Mapping[Id, tuple[Kind, float]] = field(default_factory=dict)
@@ -103,9 +103,7 @@ def coming(
 
 @dataclass(eq=False)
 class Group(Generic[Id]):
-    """Blocked tasks that wait for the same tasks, given by one shared list object.
-    If many tasks wait for the same many tasks, their list is examined only once.
-    """
+    """Blocked tasks that share one list of the tasks they wait for, which is examined once."""
 
     #: Larger than those of groups whose tasks were submitted before.
     place: int
@@ -117,7 +115,7 @@ class Group(Generic[Id]):
 def grouped(
     blocked: Mapping[Id, tuple[Kind, Iterable[Id]]], others: Container[Id] = ()
 ) -> tuple[list[Group[Id]], dict[Id, list[Group[Id]]]]:
-    """Return all groups of blocked tasks, and the groups waiting for each task.
+    """Return all groups of blocked tasks, and map each task to the groups that wait for it.
     ``others`` are the running and queued tasks. All other ids belong to finished tasks.
     """
     groups: dict[int, Group[Id]] = {}
@@ -146,7 +144,7 @@ class _Search(Generic[Id]):
         self.left: dict[Group[Id], tuple[int, float]] = {}
 
     def first(self, ends: Mapping[Id, float]) -> deque[tuple[Group[Id], float]]:
-        """Return the groups that do not wait for blocked tasks, and when they are ready."""
+        """Return the groups that wait for no blocked task, each with the time when it is ready."""
         found = deque((group, 0.0) for group in self.groups if not group.waits)
         for call, end in ends.items():
             if call in self.dependents:
@@ -154,7 +152,7 @@ class _Search(Generic[Id]):
         return deque(sorted(found, key=lambda entry: entry[0].place))
 
     def end(self, call: Id, end_s: float, free: deque[tuple[Group[Id], float]]) -> None:
-        """Add the groups whose last unfinished task is this one, and when they are ready."""
+        """Append the groups that wait only for this task, with the times when they are ready."""
         for group in self.dependents[call]:
             if group.waits == 1:
                 free.append((group, end_s))

@@ -1,6 +1,6 @@
-"""Prediction of when all known tasks have finished, from sums over task names. No I/O.
+"""Prediction of when all known tasks finish, from sums over task names. This module does no I/O.
 
-Its cost is independent of the number of tasks, so it can be repeated while a workflow runs.
+The cost of a prediction does not depend on the number of tasks, so it can run repeatedly.
 """
 
 from __future__ import annotations

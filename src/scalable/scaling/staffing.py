@@ -1,4 +1,4 @@
-"""Worker counts for a stream, whose tasks arrive over time and unannounced. No I/O."""
+"""Worker counts for a stream of unannounced tasks. This module does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model of the duration and memory of tasks, from finished and running tasks. No I/O."""
+"""Model of task durations and memory, from finished and running tasks. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Expectation(NamedTuple):
 
 
 def size_bucket(nbytes: float | None) -> int | None:
-    """Return the same number for input sizes within a factor of four, or None if unknown."""
+    """Return the bucket (a factor of four) of an input size, or None if it is unknown."""
     return None if nbytes is None else int(nbytes).bit_length() // 2
 
 
@@ -133,7 +133,7 @@ class _Record:
         return (self.total_s + sum(self.earlier)) / (self.count + len(self.earlier))
 
     def beyond_s(self, elapsed_s: float) -> float | None:
-        """Return the mean seconds that longer tasks ran beyond a time, or None for too few."""
+        """Return the mean excess of longer tasks over ``elapsed_s``, or None for too few tasks."""
         if self._longest is None:
             ordered = sorted(self.durations)
             sums = [*accumulate(reversed(ordered))]
@@ -150,7 +150,7 @@ MOST_KINDS = 10_000
 
 class TaskModel:
     """Prediction of the durations and peak memory of tasks.
-    An estimate from few tasks is combined with that of the next level: size, name, component.
+    An estimate from few tasks is combined with the next more general one (size, name, component).
     ``history`` should not contain failed tasks.
     """
 
@@ -187,7 +187,7 @@ class TaskModel:
                 self._sum_up(kind, record)
 
     def _sum_up(self, kind: Kind, record: _Record) -> None:
-        """Keep the sum over a component's names up to date."""
+        """Update the sum over a component's task names."""
         known, total = self.tasks(kind.component)
         logs = self._log_means.setdefault(kind.component, {})
         old = logs.get(kind)
@@ -232,7 +232,7 @@ class TaskModel:
         return fmean(known) if known else self.unknown_s
 
     def _usual_s(self, component: str) -> float:
-        """Return the assumed duration of an unknown name."""
+        """Return the assumed duration in seconds of an unmeasured task name."""
         # Durations differ by orders of magnitude, so a geometric mean is not dominated by one long
         # task.
         tasks = self.tasks(component)
@@ -252,7 +252,7 @@ class TaskModel:
         return max(mean_s - elapsed_s, 0.3 * mean_s, 0.5 * elapsed_s if elapsed_s > mean_s else 0.0)
 
     def measured(self, kind: Kind) -> tuple[MeasuredMean, MeasuredMean]:
-        """Return the measured tasks of a kind in earlier runs, and in this run."""
+        """Return the measured mean of a kind in earlier runs, and that in this run."""
         record = self._records.get(kind)
         if record is None:
             return MeasuredMean(0, 0.0), MeasuredMean(0, 0.0)
@@ -269,7 +269,7 @@ class TaskModel:
         return self._tasks.get(component, Tasks(0, 0.0))
 
     def log_means(self, component: str) -> Mapping[Kind, float]:
-        """Return the logarithm of the mean duration of each measured name."""
+        """Map each measured name to the logarithm of its mean duration."""
         return self._log_means.get(component, {})
 
     def forecast(self, kind: Kind) -> Forecast:
@@ -292,7 +292,7 @@ class TaskModel:
         )
 
     def _best_record(self, kind: Kind) -> _Record | None:
-        """Return the record of the size if it has at least three samples, else the name's."""
+        """Return the record of the size (at least three samples), the name or the component."""
         # The component's other names are used only if the manifest does not describe the name and
         # no task of it was measured, because the names of one component may differ a thousandfold.
         size, task, component = (self._records.get(level) for level in _levels(kind))

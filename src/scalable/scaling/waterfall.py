@@ -1,4 +1,4 @@
-"""Division of the desired workers among worker managers, filled in order. No I/O."""
+"""Division of desired workers among managers in order. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Tier:
 
 
 def in_order(tag: str, tiers: Iterable[Tier], *, by_price: bool) -> list[Tier]:
-    """Return the managers for a tag by priority, or with ``by_price`` by worker price first."""
+    """Return a tag's managers ordered by priority, or by worker price if ``by_price``."""
     able = (tier for tier in tiers if tag in tier.tags)
     return sorted(
         able,
@@ -43,7 +43,7 @@ def in_order(tag: str, tiers: Iterable[Tier], *, by_price: bool) -> list[Tier]:
 
 
 def unplaced(wanted: Mapping[str, int], shares: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Return the number of desired workers of each tag that no manager is asked for."""
+    """Map tags to the number of desired workers that are not requested from any manager."""
     asked = {tag: sum(share.get(tag, 0) for share in shares.values()) for tag in wanted}
     return {tag: count - asked[tag] for tag, count in wanted.items() if asked[tag] < count}
 
@@ -74,7 +74,7 @@ class _Delivery:
         self.passed_over, self.short_since, self.probe = False, None, None
 
     def probes(self, count: int, missing: int, now: float) -> bool:
-        """Return whether a skipped tier is on trial, starting a trial when it is due."""
+        """Return whether a skipped tier has a trial, and start one when it is due."""
         # A trial stops if fewer workers are desired. It continues if the next tiers have delivered
         # all workers, because a quick tier would otherwise stop each trial of a slow tier.
         if self.probe is not None and count >= self.probe[1]:
@@ -148,7 +148,7 @@ class Waterfall:
     def _kept(
         self, tag: str, count: int, able: Sequence[Tier], deliveries: Mapping[str, _Delivery]
     ) -> dict[str, int]:
-        """Return the workers that each manager keeps, released from the last tiers first."""
+        """Return the workers that each manager keeps. The last tiers release theirs first."""
         kept: dict[str, int] = {}
         left = count
         for tier in able:
@@ -163,7 +163,7 @@ class Waterfall:
     def _look(
         self, tag: str, count: int, present: Sequence[Tier], now: float
     ) -> dict[str, _Delivery]:
-        """Return the updated delivery of each present tier, or nothing for a single tier."""
+        """Map each present tier to its updated delivery. A single tier has none."""
         keys = {tier.manager: (tier.manager, tag) for tier in present}
         if len(present) < 2:
             for key in keys.values():

@@ -81,7 +81,7 @@ class Adaptation:
         objective: str | None = None,
         policy: str | None = None,
     ) -> None:
-        """Make the pools of a manifest adaptive within (minimum, maximum) of each tag.
+        """Make the pools of a manifest adaptive within their bounds (minimum, maximum).
         ``maximum`` limits all pools together, adaptive or not. ``expectations`` maps task names to
         a tag, seconds and bytes. With the policy "safe", a count changes only for a clear gain.
         """
@@ -99,7 +99,7 @@ class Adaptation:
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
-        """Make the given pools fixed again, with their present counts. Ignore other pools."""
+        """Fix the given adaptive pools at their present counts. Ignore other pools."""
         for tag in tags:
             adaptive = self._pools.pop(tag, None)
             if adaptive is not None:
@@ -133,7 +133,7 @@ class Adaptation:
                 self._cluster.scale({tag: count}, source="adaptive", reason=reason)
 
     def _measured(self) -> PoolViews:
-        """Return the input of the policies. Tasks are counted from the first call on."""
+        """Return the input of the policies. The first call starts the counting of tasks."""
         if self._views is None:
             self._workload = Workload(self._cluster.scheduler, self.model)
             TaskLog.of(self._cluster.scheduler).listen(self._workload)
@@ -203,7 +203,7 @@ class PoolAdaptive:
 
     @property
     def wished(self) -> int:
-        """Desired worker count: the decision or the busy workers, limited by the bounds."""
+        """Desired worker count: the larger of decision and busy workers, within the bounds."""
         assert self.decision is not None
         count = max(self.decision.workers, self.minimum, self.busy)
         if self._superfluous < self.wait_count:
@@ -237,10 +237,7 @@ class PoolAdaptive:
         return self.minimum if self.decision is None else self.wished
 
     async def recommendations(self, target: int) -> dict[str, Any]:
-        """Return the change to a worker count, as Dask's ``Adaptive.recommendations`` does.
-        ``status`` is ``same``, ``up`` or ``down``, and ``n`` the new count. Workers are chosen
-        later.
-        """
+        """Return the change to a worker count, as Dask's ``Adaptive.recommendations`` does."""
         return self._recommended(target)
 
     def _recommended(self, target: int) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         )
 
     def restart(self, scheduler: Scheduler) -> None:
-        """Set the metadata by which clients find the relay again after a restart has dropped it."""
+        """Restore the metadata by which clients find the relay after a restart."""
         scheduler.set_metadata(keys=[self.name], value=True)
 
     def _forwarder(self, operation: str) -> Any:
@@ -143,7 +143,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             self._backlogs.pop((client, executor), None)
 
     def backlog(self, tag: str) -> dict[str, int]:
-        """Map task names to the slots that the tasks of a tag queued in clients need."""
+        """Return the slots needed by a tag's tasks that are queued in clients, by task name."""
         waiting: Counter[str] = Counter()
         for of_tag, task, calls in self._backlogs.values():
             if of_tag == tag:
@@ -171,7 +171,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             release_for(self._scheduler, task, client)
 
     def follow(self, client: str) -> dict[str, int]:
-        """Map tags to slot counts, and send each later change to the client."""
+        """Return slot counts by tag, and send each later change to the client."""
         self._followers.add(client)
         self._told = None
         if not self._looking:
@@ -228,7 +228,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             never_compute_again(end.call.task)
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Give the bundles of a worker that leaves as planned back to their clients."""
+        """Give bundles back to their clients if their worker leaves as planned."""
         for key in lost.running:
             task = self._scheduler.tasks.get(key)
             if task is None or task.state != "processing":
@@ -389,9 +389,7 @@ ROOMY = 0.6
 
 
 def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
-    """Return addresses of a sample of workers that have space for an argument of a tag's tasks.
-    If none has enough space, return those with the most free memory.
-    """
+    """Return addresses of sampled workers with enough memory for an argument, or with the most."""
     running = list(scheduler.running)
     of_pool = [worker for worker in running if tag in worker.resources] if tag else running
     found = of_pool or running

@@ -41,7 +41,7 @@ def asked_tag(task: TaskState, pools: Mapping[str, Any]) -> str:
 
 
 def ask_of(task: TaskState, scheduler: Scheduler, pools: Mapping[str, Any]) -> UnmetNeed:
-    """Return the requirements of a task that no worker meets."""
+    """Return those requirements of a task that no worker meets."""
     asked = task.resource_restrictions or {}
     able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
     tags = tuple(tag for tag in asked if tag in pools)

@@ -38,7 +38,7 @@ class CodeStore:
         offer(scheduler, {Handler.CODE_TABLE: self.table, Handler.SOURCES: self.sources})
 
     def take(self, table: Mapping[str, Any], sources: Mapping[str, bytes], client: str) -> None:
-        """Store a client's module versions, and report to it those that differ from stored ones."""
+        """Store a client's module versions, and report the changed ones to the client."""
         taken = CodeTable.from_message(table)
         self._tables.pop(taken.id, None)
         self._tables[taken.id] = taken
@@ -84,7 +84,7 @@ class CodeStore:
         return sources_of(digests, self._sources)
 
     def use(self, code: str) -> None:
-        """Load modules in the versions of a code id from now on, if this process may do so."""
+        """Switch imports to the module versions of a code id, if this process may do so."""
         importer = here()
         if importer is not None:
             importer.use(code)

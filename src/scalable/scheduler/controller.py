@@ -131,7 +131,7 @@ class Controller(SchedulerPlugin):
         return self._follower
 
     async def before_close(self) -> None:
-        """Notify the clients of an embedded cluster that its process is closing it."""
+        """Notify clients before the process of an embedded cluster closes the cluster."""
         if self.ending is None and self.scheduler.client_comms:
             self._tell_clients("the process that started it has closed it")
             await asyncio.sleep(TELL_S)  # Dask drops messages that are not sent by then
@@ -202,7 +202,7 @@ class Controller(SchedulerPlugin):
         self.adapt(**arguments)  # its result cannot be sent
 
     def end(self, reason: str = "its end was requested") -> None:
-        """Stop the cluster: managers first, then the scheduler. ClusterError if it is embedded."""
+        """Stop the managers, then the scheduler. Raises ClusterError for an embedded cluster."""
         if self._close_with is None:
             raise ClusterError(
                 "this cluster cannot be ended from outside: it ends with the process that started "
@@ -234,7 +234,7 @@ class Controller(SchedulerPlugin):
 
     @property
     def awaits_managers(self) -> bool:
-        """True while managers that the cluster starts with have not attached yet."""
+        """True while the cluster waits for the first of its expected managers."""
         return self._status.awaits_managers
 
     # For adaptive scaling -------------------------------------------------------------------------
@@ -464,7 +464,7 @@ class Status:
 
     @property
     def awaits_managers(self) -> bool:
-        """True while the managers that the cluster starts with have not attached yet."""
+        """True while the cluster waits for the first of its expected managers."""
         return (
             bool(self._expected) and not self._was_ready and not any(True for _ in self._managers)
         )
@@ -535,7 +535,7 @@ class UnmanagedWorkers:
         self._lost: set[str] = set()
 
     def look(self, now: float) -> dict[str, str]:
-        """Map the workers that have to retire to reasons (``now`` in monotonic seconds)."""
+        """Return reasons to retire, by worker (``now`` in monotonic seconds)."""
         strangers = self._managers.strangers(self._counts.claims(), now)
         for worker in strangers:
             logger.warning("worker %s retires: its manager does not know it", worker)
@@ -580,7 +580,7 @@ class WorkerVersions:
             logger.warning("worker %s has other versions: %s", worker, words)
 
     def shared(self, theirs: dict[str, Any]) -> dict[str, Any]:
-        """Return a stored equal set of versions, so that workers share one object."""
+        """Return the stored copy of a set of versions, so that workers share one object."""
         return self._sets.setdefault(repr(theirs), theirs)
 
     @cached_property

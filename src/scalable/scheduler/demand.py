@@ -64,8 +64,7 @@ class Demand:
         reason: str,
     ) -> dict[str, int]:
         """Set the desired counts of some tags, and return the previous counts.
-        An unknown pool, an invalid count or growth beyond the budget raises ClusterError and
-        changes nothing.
+        Raises ClusterError, changing nothing, for unknown pools, invalid counts or lack of budget.
         """
         for tag, count in counts.items():
             check_tag(tag, pools, self.totals)
@@ -97,7 +96,7 @@ class Demand:
             )
 
     def decided(self, decision: ScaleDecision, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Return the counts by tag after a decision that is not applied, or raise ClusterError."""
+        """Return the counts that a decision would lead to, by tag. May raise ClusterError."""
         for tag, change in decision.changes.items():
             check_tag(tag, pools, self.totals)
             check_count(tag, abs(change) if isinstance(change, int) else change)
@@ -133,7 +132,7 @@ class Demand:
             return dict(self._orders.get(manager, {}))
 
     def settle(self, manager: str, tag: str, removed: int) -> None:
-        """Lower a tag's desired count by the workers that a manager will not replace."""
+        """Reduce a tag's desired count by the number of workers that a manager gave up."""
         with self._lock:
             logger.debug("manager %r gives up %d workers of pool %r", manager, removed, tag)
             if tag in self.totals:

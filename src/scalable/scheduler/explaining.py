@@ -90,8 +90,7 @@ class Explainer:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return explanations as :meth:`Explanations.to_dict` does, by default of all pools and
-        queued tasks.
+        """Return :meth:`Explanations.to_dict`, by default for all pools and queued tasks.
         ``name`` is a tag, a key, a unique prefix of a key, or a task name. ``in_client`` has
         ``key``, ``tag`` and ``before`` of a task that is queued in its client.
         """
@@ -179,7 +178,7 @@ class Explainer:
         return self._scheduler.tasks.get(key)
 
     async def _states(self, tasks: Iterable[TaskState]) -> dict[Any, tuple[str, bool]]:
-        """Map keys to the task's state on its worker and whether its slot is lent."""
+        """Return each task's state on its worker and whether its slot is lent, by key."""
         workers: dict[Any, list[Any]] = {}
         for task in tasks:
             if task.processing_on is not None:
@@ -203,7 +202,7 @@ class Explainer:
     async def _groups(
         self, statuses: Mapping[str, PoolStatus], tag: str | None, pace: Pace
     ) -> list[CallFacts]:
-        """Return the facts about the waiting tasks, of one pool or of all, grouped by reason."""
+        """Return the facts about the waiting tasks of one pool or of all, grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         async for task in self._waiting(pace):
             # There may be many tasks, so the key uses only what each task has at hand.
@@ -300,7 +299,7 @@ class ForgottenCalls:
         self._scheduler, self._recent = scheduler, recent
 
     def facts(self, name: str, tags: Iterable[str]) -> CallFacts:
-        """Return the facts about forgotten tasks, by key, key prefix or task name."""
+        """Return the facts about forgotten tasks with a given key, key prefix or task name."""
         rows = [row for row in self._recent.latest("failures", KEPT["failures"]) if _of_call(row)]
         found = failed_calls_named(name, rows, time.time())
         if found is not None:

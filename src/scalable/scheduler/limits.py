@@ -85,8 +85,7 @@ ROWS_INTERVAL_S = 60.0
 
 class Spending:
     """Counter of a cluster's costs that holds :class:`Demand` to the budget.
-    ``clock`` returns epoch seconds that never decrease. ``listeners`` are called with each row of
-    the run's record.
+    ``clock`` returns epoch seconds that never decrease. ``listeners`` get each row of the record.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class Spending:
             self._meter.take_prices(meter)
 
     def price(self, manager: str, prices: Mapping[str, Mapping[str, Any]]) -> None:
-        """Set the prices of a manager's workers, as plain values from the manager."""
+        """Set the prices of a manager's workers. The prices are plain values, by tag."""
         self._meter.price(
             manager, {tag: HourlyPrice.from_dict(price) for tag, price in prices.items()}
         )
@@ -167,7 +166,7 @@ class Spending:
     # The budget -----------------------------------------------------------------------------------
 
     def set_budget(self, amount: float) -> dict[str, Any]:
-        """Set the budget, and return the new :meth:`status`, or raise ClusterError."""
+        """Set the budget, and return the new :meth:`status`. Raises ClusterError if invalid."""
         before, self.budget = self.budget, checked_budget(amount)
         logger.info(
             "the budget is %s %s now; it was %s",

@@ -45,7 +45,7 @@ class AttachedManager:
 
 
 class AttachedManagers:
-    """Managers of one cluster. No I/O and no clock: the monotonic time is an argument."""
+    """Managers of one cluster. The class does no I/O, and receives the monotonic time."""
 
     def __init__(self) -> None:
         self._managers: dict[str, AttachedManager] = {}
@@ -60,9 +60,8 @@ class AttachedManagers:
     def attach(
         self, attachment: Attachment, now: float, instead_of: str | None = None
     ) -> AttachAnswer:
-        """Attach a manager.
-        It is refused if another process with its id is still alive, or if another manager has
-        workers of the same tag with other resources.
+        """Attach a manager, or return a refusal.
+        It is refused if its id is in use, or if other workers of the same tag differ from its own.
         """
         before = self._managers.get(attachment.manager)
         if before is not None and before.attachment.nonce not in (instead_of, attachment.nonce):
@@ -106,7 +105,7 @@ class AttachedManagers:
         offered[tag] = pool
 
     def price(self, manager: str, prices: Mapping[str, Mapping[str, float]]) -> None:
-        """Set the prices of an attached manager's workers, as plain values from the manager."""
+        """Set the prices of an attached manager's workers. The prices are plain values, by tag."""
         known = self._managers[manager]
         known.attachment = replace(known.attachment, prices=prices)
 

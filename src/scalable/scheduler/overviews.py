@@ -1,4 +1,4 @@
-"""Overviews of one cluster and its latest events, for all readers."""
+"""Overviews of one cluster, and its latest events."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class RecentEvents:
 
 
 def _thinned(samples: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return evenly spaced samples up to the last, as many as fit into one answer."""
+    """Return as many evenly spaced samples as fit into one answer, including the last."""
     values = sum(len(sample.get("pools", ())) for sample in samples)
     apart = max(1, math.ceil(values / SAMPLED_POOLS_AT_ONCE))
     return samples[::-apart][::-1]
@@ -265,7 +265,7 @@ class _Use:
 
 @dataclass
 class _Load:
-    """Running tasks by pool, with their numbers and elapsed seconds by name row."""
+    """Use of each pool, and number and elapsed seconds of running tasks by :class:`NameRow`."""
 
     pools: dict[str, _Use] = field(default_factory=dict)
     running: Counter[NameRow] = field(default_factory=Counter)
@@ -277,9 +277,9 @@ class _Load:
 
 
 class Overviews:
-    """Builds the overviews of one cluster, and answers readers.
-    ``facts`` are constant, such as ``name`` and ``target``. ``expected_s`` maps task names to the
-    manifest's running times, ``reruns`` reasons to recorded restarts of tasks.
+    """Builds the overviews of one cluster, and serves them to readers.
+    ``facts`` are constant, such as ``name`` and ``target``. ``expected_s`` has the manifest's
+    running times by task name. ``reruns`` counts recorded restarts by reason.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
@@ -318,10 +318,9 @@ class Overviews:
         lasting: bool = False,
         fresh_s: float = FRESH_S,
     ) -> dict[str, Any]:
-        """Return the current overview and events as plain JSON values.
-        ``since`` is the number of the reader's last event, 0 for all, None for no events.
-        ``lasting`` selects the rows of :class:`LastingNames`. The result has ``overview`` and
-        ``events``, which may be None.
+        """Return ``overview`` and ``events`` (None without ``since``) as plain JSON values.
+        ``since`` is the number of the reader's last event, or 0 for all. ``lasting`` selects the
+        rows of :class:`LastingNames`.
         """
         overview = self.present(fresh_s)
         if lasting:
@@ -563,7 +562,7 @@ SHOWN_TASKS, LONGEST_TASK = 3, 100
 
 
 class WorkerRows:
-    """Builds overviews of the workers of one cluster, and answers readers."""
+    """Builds overviews of the workers of one cluster, and serves them to readers."""
 
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
@@ -572,9 +571,9 @@ class WorkerRows:
     def answer(
         self, tag: str | None = None, first: int = 0, count: int = WORKERS_AT_ONCE
     ) -> dict[str, Any]:
-        """Return ``workers``, ordered by pool and name, and ``total``, the number of all.
-        ``tag`` selects a pool, "" the workers without a tag, None all. The answer starts after the
-        first ``first`` workers and has at most ``WORKERS_AT_ONCE``.
+        """Return ``workers``, ordered by pool and name, and their ``total`` number.
+        ``tag`` is "" for the workers without a tag, and None for all workers. The answer skips
+        ``first`` workers, and has at most ``count`` (limited by ``WORKERS_AT_ONCE``).
         """
         pools = self._cluster.counts.pools()
         tagged = [(_tag_of(ws, pools), ws) for ws in self._cluster.scheduler.workers.values()]

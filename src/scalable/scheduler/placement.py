@@ -54,7 +54,7 @@ class TagPlacement:
 
     @staticmethod
     def takes(task: TaskState) -> bool:
-        """Return whether this class can place a task, whose only restriction must be one tag."""
+        """Return whether a task can be placed here: its only restriction must be one tag."""
         return (
             task.resource_restrictions is not None
             and len(task.resource_restrictions) == 1

@@ -49,7 +49,7 @@ LOOKED_SENT = 50
 
 
 class ClusterState(Protocol):
-    """State of a cluster for its readers and its scaling, provided by a controller."""
+    """State of a cluster, provided by a controller for readers and for scaling."""
 
     scheduler: Scheduler
     demand: Demand
@@ -61,7 +61,7 @@ class ClusterState(Protocol):
 
     @property
     def awaits_managers(self) -> bool:
-        """True while managers that the cluster starts with have not attached yet."""
+        """True while the cluster waits for the first of its expected managers."""
 
     def attachments(self) -> list[Attachment]:
         """Return the attachment of each known manager."""
@@ -159,7 +159,7 @@ class PoolReader:
         )
 
     def workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
-        """Return a pool's connected workers. Without a tag: the untagged workers, or else all."""
+        """Return the connected workers of a tag. Without one, return untagged or else all ones."""
         workers = self._scheduler.workers
         if tag:
             return [workers[address] for address in self._scheduler.resources.get(tag) or ()]
@@ -278,7 +278,7 @@ class PoolCounts:
         self._removals = removals
 
     def running(self) -> Running:
-        """Return how many connected workers of each manager are not leaving, by tag."""
+        """Return the number of workers that are not leaving, by manager and tag."""
         running: dict[str, Counter[str]] = {}
         wanted = self._demand.totals
         # All workers are counted several times a second, so the loop makes few function calls.
@@ -353,7 +353,7 @@ class Starts:
         self._took_s: deque[float] = deque(maxlen=KEPT_STARTS)
 
     def expect(self, count: int, now: float) -> list[float]:
-        """Set how many workers are starting, and return how many seconds each has been starting."""
+        """Set the number of starting workers, and return the seconds since each was requested."""
         del self._asked_at[max(0, count) :]
         self._asked_at += [now] * (count - len(self._asked_at))
         return [now - at for at in self._asked_at]
@@ -434,7 +434,7 @@ class PoolViews:
         return {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
 
     def _place(self, tag: str) -> Starting:
-        """Return the expected start durations of the manager that provides a tag first."""
+        """Return the expected start durations at the preferred manager of a tag."""
         offering = [known for known in self._cluster.attachments() if tag in known.pools]
         first = min(offering, key=lambda a: (a.priority, _price(a, tag)), default=None)
         return Starting() if first is None else Starting(**first.starting)

@@ -85,7 +85,7 @@ _ROUTES = "distributed.scheduler.http.routes"
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for a peer that left while connecting, as workers may when a session stops."""
+    """Return False for log records of peers that left while connecting."""
     return "UNEXPECTED_EOF_WHILE_READING" not in record.getMessage()
 
 
@@ -103,8 +103,8 @@ class PoolScheduler(
     CarryingScheduler,
     RetryingScheduler,
 ):
-    """Dask's scheduler with fast placement of tagged tasks, by default without HTTP server.
-    Managers decide that a worker is lost, not missing heartbeats.
+    """Dask's scheduler with fast placement of tagged tasks, by default without an HTTP server.
+    Managers, rather than missing heartbeats, determine that a worker is lost.
     """
 
     #: Tags by task name from the manifest. None without a manifest.
@@ -186,7 +186,7 @@ class PoolScheduler(
         await self.code.prepare(code)
 
     def at_graph(self, code: str) -> None:
-        """Load modules in the versions of a client before its graph is unpickled."""
+        """Load a client's module versions before its graph is unpickled."""
         self.code.use(code)
 
     def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
@@ -230,7 +230,7 @@ class AbandonedCalls(SchedulerPlugin):
         self._scheduler = scheduler
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Interrupt the tasks assigned for a disconnected client after a grace period."""
+        """Schedule the interruption of tasks that only a disconnected client needs."""
         client = client_that_leaves(topic, msg)
         if client is not None and (assigned := list(tasks_only_for(self._scheduler, client))):
             self._scheduler.loop.call_later(GRACE_S, partial(self._end, client, assigned))
@@ -260,7 +260,7 @@ class CheckpointPlace:
         offer(scheduler, {Handler.CHECKPOINTS: self.prepared})
 
     async def prepared(self) -> dict[str, str] | None:
-        """Return directory and group, or fault and hint. None if files are not shared."""
+        """Return directory and group, error and hint, or None without a shared file system."""
         if self._scheduler.code.carries:
             return None
         try:
@@ -291,9 +291,7 @@ class Failures(Listener):
         offer(scheduler, {Handler.FAILURES: self.failures})
 
     def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
-        """Return name, tag, arguments, worker and attempts of each task, as far as known.
-        If a task failed because of another one, ``cause`` has the facts about the other one.
-        """
+        """Return known facts about each task: name, tag, arguments, worker, attempts and cause."""
         found: list[dict[str, Any]] = []
         for key in keys:
             task = self._scheduler.tasks.get(key)

@@ -54,7 +54,7 @@ class RunWriter(Protocol):
     """Destination of rows, such as the directory of a run."""
 
     def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
-        """Add rows to a stream, such as ``tasks``. Each is a mapping or an encoded line."""
+        """Add rows (mappings or encoded lines) to a stream such as ``tasks``."""
 
 
 class _Pending:
@@ -79,8 +79,7 @@ class _Pending:
 
 class Recorder(Listener):
     """Writes a run's rows from the events of a scheduler's task log.
-    ``tags`` are the pools' tags, one of which is a resource of each task or worker. ``reruns``
-    counts the recorded restarts of tasks by reason.
+    ``tags`` are the pools' tags. ``reruns`` counts the recorded restarts of tasks by reason.
     """
 
     def __init__(self, scheduler: Scheduler, run: RunWriter, tags: Iterable[str]) -> None:
@@ -192,7 +191,7 @@ class Recorder(Listener):
         entry.again, call.again = call.again, None
 
     def _settle_again(self, entry: _Pending, call: LoggedTask, end: EndedTask | None) -> None:
-        """Record why a task started again, if it was lost before it was seen running."""
+        """Record the reason for a restart of a task that was lost before it was seen running."""
         killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
         if call.again is not None or (killed and call.bundle is None):
             self._rerun(entry)
@@ -219,7 +218,7 @@ class Recorder(Listener):
         self._end(end.call, "cancelled" if again else "failed", end)
 
     def given_up(self, given_up: GivenUp) -> None:
-        """Record tasks of a lost bundle as failed that their client does not resend."""
+        """Record as failed the tasks of a lost bundle that their client does not resend."""
         now = time.time()
         entry = self._entry(given_up.call, now)
         for failed in given_up.failures:
@@ -321,7 +320,7 @@ class Recorder(Listener):
         self._run.extend(stream, [row])
 
     def _note_manager(self, worker: str, removed: bool) -> None:
-        """Record that a manager reports a worker itself, until all its rows exist."""
+        """Record that a manager reports a worker, or forget a worker that is already gone."""
         if removed and worker not in self._names:
             self._managed.pop(worker, None)
         else:
@@ -414,7 +413,7 @@ encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def head_of(task_id: str, name: str, tag: str | None) -> str:
-    """Return the start of a task's rows, which all of them share."""
+    """Return the common start of a task's rows."""
     return f'{{"task_id":{encoded(task_id)}{_middle_of_head(name, tag)}'
 
 
@@ -440,14 +439,13 @@ def told_of_bundle(bundle: Mapping[str, Any], cancelled: int = 0) -> str:
 
 
 def head_in_bundle(head: str, number: int) -> str:
-    """Derive the start of the rows of one task in a bundle from the bundle's."""
+    """Return the start of a bundled task's rows, derived from the start of its bundle's rows."""
     return head.replace('","task_name"', f'/{number}","task_name"', 1)
 
 
 def row_in_bundle(head: str, worker: str, ready_at: float, state: str, row: Sequence[Any]) -> str:
     """Return the encoded row of one task in a bundle.
-    ``ready_at`` is in epoch seconds. ``row`` has the start in epoch seconds, the duration, the CPU
-    seconds and the peak bytes.
+    Times are in epoch seconds. ``row`` has start, duration, CPU seconds and peak bytes.
     """
     began, duration_s, cpu_s, memory = row
     queued = max(0.0, began - ready_at)
@@ -506,8 +504,8 @@ class RunFiles:
 
     async def read(self, known: Mapping[str, int], *, costs: bool = False) -> dict[str, Any]:
         """Return ``run``, the directory's name, and ``files``, the parts that a reader lacks.
-        ``known`` maps file names to the sizes that the reader has. Streams are sent from there on,
-        at most 4 MiB at once, and other files as a whole if their size differs. With ``costs``, the
+        ``known`` maps file names to the reader's sizes. Streams are sent from there on, at most 4
+        MiB at once. Other files are sent completely if their size differs. With ``costs``, the
         files contain the costs so far instead of those up to the last full minute.
         """
         if costs:

@@ -74,9 +74,7 @@ class Retrying(Listener):
     # Decisions ----------------------------------------------------------------------------------
 
     def erred(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
-        """Return whether a failed task is retried, or None if it has no policy.
-        ``details`` is the worker's message about the failure.
-        """
+        """Return whether a failed task is retried, or None if it has no policy."""
         policy = self._policy(task)
         if policy is None:
             return None
@@ -89,8 +87,7 @@ class Retrying(Listener):
 
     def out_of_memory(self, task: TaskState, error: str, *, counts: bool) -> bool | None:
         """Return whether a task that ran out of memory is retried, or None without a policy.
-        A retried task is taken from its worker. ``counts`` is True if this attempt is not counted
-        yet, because the worker has not left.
+        ``counts`` is True if this attempt must still be counted. A retried task leaves its worker.
         """
         policy = self._policy(task)
         if policy is None or task.state not in ("processing", "queued", "no-worker"):
@@ -202,7 +199,7 @@ class Retrying(Listener):
 def larger_component(
     components: Mapping[str, ComponentSpec], tag: str, factor: float, slots: int = 1
 ) -> str | None:
-    """Return the smallest suitable component with ``factor`` times the memory of a tag's."""
+    """Return the smallest suitable pool with ``factor`` times the memory of ``tag``, or None."""
     own = components.get(tag)
     if own is None or own.memory_bytes is None:
         return None
@@ -327,9 +324,8 @@ class LossReasons(Listener):
         return [tuple(self._reasons.get(name, LossReason(name, unknown))) for name in names]
 
     def out_of_memory(self, worker: str, keys: list[Any], used: int, limit: int) -> None:
-        """Fail the tasks of a worker that stops for lack of memory, if they had a retry.
-        Tasks of bundles fail at once, because their client retries them. ``worker`` is an address,
-        ``used`` and ``limit`` are bytes.
+        """Retry or fail the tasks of a worker that stops for lack of memory.
+        Bundles fail at once. ``worker`` is an address, and ``used`` and ``limit`` are in bytes.
         """
         state = self._scheduler.workers.get(worker)
         if state is None or not keys:
@@ -352,9 +348,7 @@ class LossReasons(Listener):
     def _judge_walltime(
         self, name: str, state: WorkerState, keys: Iterable[Any], end: float, walltime_s: float
     ) -> None:
-        """Warn about tasks that ran until their worker's walltime, and fail them the next time.
-        Tasks that had run for only a small part of the walltime are not blamed.
-        """
+        """Warn about tasks that used most of a worker's walltime. Fail them the next time."""
         if time.monotonic() < end - EARLY_S:
             return
         since_s = max(0.0, time.time() - state.last_seen)

@@ -59,11 +59,10 @@ class _Kept:
 
 class StreamRelay:
     """Server that carries streams to the scheduler in a separate thread.
-    The thread keeps the bytes off the scheduler's event loop, and sends signs of life while that
-    loop is busy. Continuing a stream requires its id. Its content is encrypted between client and
-    scheduler. By default only this machine or pod can connect, as port forwarding does. A stream
-    without a carrier is kept for ``kept_s`` seconds; ``window`` is the bytes kept per stream and
-    direction.
+    The thread spares the scheduler's event loop, and sends signs of life while that loop is busy. A
+    stream's id is required to continue it. Content is encrypted between client and scheduler. By
+    default only this machine or pod can connect, as port forwarding does. ``kept_s`` is in seconds
+    without a carrier, and ``window`` in bytes kept per stream and direction.
     """
 
     def __init__(

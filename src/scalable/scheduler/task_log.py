@@ -227,7 +227,7 @@ EVENTS = tuple(name for name in vars(Listener) if not name.startswith("_"))
 
 
 class TaskLog(SchedulerPlugin):
-    """Scheduler plug-in that reads each task transition once and sends events to listeners."""
+    """Scheduler plugin that reads each task transition once and sends events to listeners."""
 
     name = "scalable-task-log"
 
@@ -572,7 +572,7 @@ class Profiles(Listener):
         return self._ready_at.get(key)
 
     def forgotten(self, call: LoggedTask) -> None:
-        """Drop a task's profile. The most recent of these are kept for :meth:`earlier`."""
+        """Drop a task's profile. :meth:`earlier` still returns the latest dropped profiles."""
         self._ready_at.pop(call.key, None)
         row = self._rows.pop(call.key, None)
         if row is not None:

@@ -1,4 +1,4 @@
-"""Tasks that no worker can take: logs why they wait, and fails those that can never run."""
+"""Tasks that no worker can take: reasons for the log, and failures of impossible tasks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class WaitingCalls:
         self._told: dict[str, _Told] = {}
 
     def event(self, event: Event) -> None:
-        """Notify all clients of a worker that failed to connect. Its manager has logged it."""
+        """Notify all clients of a worker that failed to connect. Its manager logged the failure."""
         if event.get("failure_class") == FAILED_START:
             logger.info("%s", event["message"])
             told = {"clients": [], "words": event["message"]}
@@ -150,9 +150,7 @@ class WaitingCalls:
     def _say(
         self, about: str, words: str, tasks: list[TaskState], now: float, *, why: str = ""
     ) -> None:
-        """Log why tasks wait, and notify each of their clients once per reason ``why``.
-        ``about`` names the missing resource. ``why`` defaults to the whole message.
-        """
+        """Log ``words`` about waiting tasks, and notify each client once per reason (``why``)."""
         if now - self._said_at.get(about, -REPEAT_WORD_S) >= REPEAT_WORD_S:
             self._said_at[about] = now
             logger.warning("%s", words)

@@ -73,7 +73,7 @@ class WorkerRemovals:
         return self._reasons.get(worker.address)
 
     def notice(self, worker: str, left_s: float, reason: str) -> None:
-        """Drain a worker that is preempted in ``left_s`` seconds, and excuse its lost tasks."""
+        """Drain a worker preempted in ``left_s`` seconds. Tasks are not blamed for its loss."""
         ws = self.scheduler.workers.get(worker)
         if ws is None or worker in self._reasons:
             return
@@ -93,10 +93,9 @@ class WorkerRemovals:
         workers: Mapping[str, str],
         walltimes: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        """Start draining workers.
-        ``workers`` maps names to reasons for the user. Unknown names, and workers that are already
-        draining, are ignored. ``walltimes`` maps names to the remaining seconds and the walltime in
-        seconds. These workers hand over their results while their tasks still run.
+        """Start draining workers, given as a mapping from names to reasons for the user.
+        Unknown names and draining workers are ignored. ``walltimes`` maps names to the remaining
+        and the total seconds. Such workers hand over their results while tasks still run.
         """
         for ws in self.named(workers):
             if ws.address not in self._drains:
@@ -118,9 +117,8 @@ class WorkerRemovals:
             self._drains[worker].give_up(key)
 
     def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Withhold work from the workers of the given units, except units with a connected worker.
-        Return the names of the connected workers. Required before a unit may be stopped without
-        draining.
+        """Withhold work from units without a connected worker. Return connected workers' names.
+        Required before a unit may be stopped without draining.
         """
         present = {str(ws.name) for ws in self.scheduler.workers.values()}
         connected: list[str] = []
@@ -140,7 +138,7 @@ class WorkerRemovals:
             self._withheld.pop(name, None)
 
     def begin(self, worker: str) -> bool:
-        """Return whether no other worker of this name has started, so this one may start."""
+        """Return whether this worker may start: no other worker of its name has started."""
         if worker in self._begun:
             logger.warning("worker %s was started a second time: it is refused", worker)
             return False
@@ -150,7 +148,7 @@ class WorkerRemovals:
         return True
 
     def resume(self, workers: Iterable[str]) -> list[str]:
-        """Make draining workers accept work again, except retiring ones, and return their names."""
+        """Make workers accept work again unless it is too late. Return names of accepting ones."""
         accepting = []
         for ws in self.named(workers):
             drain = self._drains.get(ws.address)
@@ -183,7 +181,7 @@ class WorkerRemovals:
         return drain is not None and drain.has_closed and status is Status.running
 
     def dismissed(self, names: Iterable[str]) -> dict[str, str]:
-        """Map the names of workers that were stopped or exited on their own to their addresses."""
+        """Return the addresses of workers that were stopped or exited on their own, by name."""
         return {name: self._dismissed[name] for name in names if name in self._dismissed}
 
     def named(self, names: Iterable[str]) -> list[WorkerState]:
@@ -400,7 +398,7 @@ class Drain:
         moving.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _shuffles_end(self) -> None:
-        """Wait for Dask's shuffles on the worker. They would otherwise restart elsewhere."""
+        """Wait for Dask's shuffles on the worker, which would otherwise restart on others."""
         deadline = time.monotonic() + SHUFFLES_LIMIT_S
         while self._shuffles.running() and self._present and not self._abandoned:
             if time.monotonic() > deadline:
@@ -445,7 +443,7 @@ class Drain:
         )
 
     def _able(self, task: TaskState) -> Iterable[WorkerState]:
-        """Return running workers that can take a task. Of many, only a few."""
+        """Return running workers that can take a task, or a few of them if there are many."""
         placement: TagPlacement | None = getattr(self._scheduler, "placement", None)
         if placement is not None and placement.takes(task):
             return placement.few(task)

@@ -118,7 +118,7 @@ class Workload(Listener):
                 yield call, elapsed
 
     def in_clients(self, tag: str) -> Counter[Kind]:
-        """Map task kinds to the slots that a tag's tasks queued in clients need."""
+        """Return the slots needed by a tag's tasks that are queued in clients, by kind."""
         relay = getattr(self.scheduler, "relay", None)
         waiting = relay.backlog(tag) if relay is not None else {}
         return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})

@@ -65,7 +65,7 @@ def requested_managers(request: Request, options: DetachOptions) -> Mapping[str,
 def use_or_create(
     request: Request, plan: Plan, name: str | None, timeout_s: float
 ) -> tuple[ClusterDirectory, bool]:
-    """Return a ready cluster with a name, and whether this function created it."""
+    """Return a ready cluster with the given name, and whether this function created it."""
     name = name or default_name(request.spec)
     existing = running_cluster(name)
     if existing is None:
@@ -92,7 +92,7 @@ def use_or_create(
 def changes_since(
     directory: ClusterDirectory, request: Request, options: DetachOptions | None = None
 ) -> list[str]:
-    """Return the manifest's changed values since a cluster's creation, as far as known."""
+    """Return the manifest values that have changed since a cluster's creation, if known."""
     from scalable.manifest import Manifest
     from scalable.providers.registry import option_models
 

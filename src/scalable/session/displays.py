@@ -119,7 +119,7 @@ class LiveDisplay(Display):
             self._draw(self._refresh)
 
     def print(self, text: str, tail: str = "") -> None:
-        """Show whole lines above the table in their own colours, then an unfinished ``tail``."""
+        """Print complete lines above the table, with their colours, then an incomplete ``tail``."""
 
         def draw() -> None:
             self._tail = tail
@@ -189,7 +189,7 @@ def _console(stream: TextIO) -> Console:
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal with a movable cursor, and this process is in front."""
+    """Return whether a stream is a terminal with a movable cursor, used by a foreground process."""
     try:
         number = stream.fileno()
         return (

@@ -38,7 +38,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def checked_plan(request: Request, plan: Plan, source: str = "the plan") -> Plan:
-    """Return a plan with the manifest's resources. PlanError for another target or manifest."""
+    """Return a plan with the manifest's resources. PlanError if its target or manifest differs."""
     spec = request.spec
     if plan.target_name != request.target:
         raise PlanError(
@@ -82,7 +82,7 @@ def checked_counts(spec: DeploymentSpec, counts: Mapping[str, Any]) -> dict[str,
 
 
 def warn_of_excess(spec: DeploymentSpec, counts: Mapping[str, int]) -> None:
-    """Warn if all pools together have more workers than the manifest's total."""
+    """Warn if all pools together have more workers than the manifest's total allows."""
     total, after = total_limit(spec), sum(counts.values())
     if total is not None and after > total[1]:
         logger.warning("a total of %d workers exceeds the manifest's %s %d", after, *total)
@@ -91,7 +91,7 @@ def warn_of_excess(spec: DeploymentSpec, counts: Mapping[str, int]) -> None:
 def decided_counts(
     spec: DeploymentSpec, wanted: Mapping[str, int], decision: ScaleDecision
 ) -> tuple[dict[str, int], str]:
-    """Return the counts after a scaler's decision, within the bounds, and a reason."""
+    """Return the counts after a scaler's decision, limited to the bounds, and a reason."""
     _check_tags(spec, decision.changes)
     now = dict.fromkeys(spec.tags, 0) | dict(wanted)
     decided = decision.counts(now)

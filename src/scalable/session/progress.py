@@ -67,7 +67,7 @@ class Progress(PublicNames):
 
 
 def _display(stack: ExitStack) -> Display:
-    """Return the display for this process. Its resources are put on the stack."""
+    """Return the display for this process, and register its cleanup on ``stack``."""
     if os.environ.get(settings.RUN_OVERVIEWS):
         return Display()  # `scalable run` shows the progress
     if in_notebook():
@@ -129,9 +129,9 @@ END_S = 6.0
 
 
 class OverviewWatch:
-    """A thread that requests overviews, and passes them to a callback in the thread.
-    The callback gets None when overviews end. A ClusterError, OSError, RuntimeError or TimeoutError
-    of ``ask`` counts as no overview.
+    """A thread that requests overviews, and calls a function with each of them.
+    The function gets None when overviews end. A ClusterError, OSError or RuntimeError of ``ask``
+    counts as no overview.
     """
 
     def __init__(

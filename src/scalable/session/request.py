@@ -32,7 +32,7 @@ class Request:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str] | None = None, target: str | None = None) -> Request:
-        """Read a manifest, and choose its target. A ManifestError lists all errors or targets."""
+        """Read a manifest and choose its target. ManifestError lists all errors or all targets."""
         from scalable.manifest import Manifest, choose_target, read_targets
 
         file = settings.manifest_path(path)
@@ -64,7 +64,7 @@ class Request:
         return self._manifest
 
     def validate(self) -> ValidationReport:
-        """Check offline: numbers of workers against bounds, then the provider's own checks."""
+        """Check worker counts against their bounds, and run the provider's offline checks."""
         from scalable.planning import conflicts, notices
 
         report = ValidationReport()
@@ -123,7 +123,7 @@ class Request:
         return [Diagnostic("E_BAD_OPTION", path, f"{url} is {where}", hint, "warning")]
 
     def _of_images(self) -> list[Diagnostic]:
-        """Return errors for component options that remote targets need in their images instead."""
+        """Return errors for component options that remote targets do not support."""
         if not provider_traits(self.spec.provider_name).remote:
             return []
         return [
@@ -155,7 +155,7 @@ class Request:
         ]
 
     def check(self) -> ValidationReport:
-        """Check against the live state of the target, such as its batch system. Starts nothing.
+        """Check against the target's live state, for example in its batch system. Starts nothing.
         Raises NotImplementedError without a live check, and ProviderError if the target does not
         respond.
         """
@@ -169,7 +169,7 @@ class Request:
         return report
 
     def scripts(self) -> Mapping[str, str]:
-        """Return the start script of a worker by tag, or raise NotImplementedError."""
+        """Map tags to the start scripts of their workers. May raise NotImplementedError."""
         if not hasattr(self.provider, "render_scripts"):
             raise NotImplementedError(
                 f"target {self.target!r}: provider {self.provider.name!r} submits no scripts"
@@ -178,7 +178,7 @@ class Request:
         return found
 
     def objects(self, plan: Plan, *, detached: bool = False) -> Mapping[str, bytes]:
-        """Return a cluster's objects as sent, by file name, or raise NotImplementedError."""
+        """Map file names to a cluster's objects as sent. May raise NotImplementedError."""
         if not hasattr(self.provider, "render_objects"):
             raise NotImplementedError(
                 f"target {self.target!r}: provider {self.provider.name!r} makes no objects that "
@@ -225,7 +225,7 @@ class Request:
         return shown_plan(plan)
 
     def made(self, plan: Plan) -> bool:
-        """Return whether a plan was made from the current manifest, with any budget."""
+        """Return whether a plan was made from the current manifest. Budgets may differ."""
         if plan.manifest_lock == self.resolved.lock:
             return True
         if self._manifest is None:

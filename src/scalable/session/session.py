@@ -547,7 +547,7 @@ class ScalableSession(Shown):
 def connected_client(
     cluster: Any, spec: DeploymentSpec, keeping: Keeping | None = None
 ) -> ScalableClient:
-    """Return a client that routes by the manifest's names, and publish the session's storage."""
+    """Return a client that routes tasks by the manifest's names. Publish the session's storage."""
     from scalable.client.client import ScalableClient
     from scalable.protocol.operations import STORAGE
 
@@ -575,9 +575,7 @@ def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict
 
 
 def refuse_start_while_imported() -> None:
-    """Raise ClusterError if a new ``multiprocessing`` process is importing the user's script.
-    Each such process would start the script's sessions again, endlessly.
-    """
+    """Raise ClusterError in a ``multiprocessing`` child that is importing the user's script."""
     process = sys.modules.get("multiprocessing.process")
     if process is not None and getattr(process.current_process(), "_inheriting", False):
         raise ClusterError(
@@ -588,7 +586,7 @@ def refuse_start_while_imported() -> None:
 
 def told_alone(error: ScalableError) -> None:
     """Make Python report a script's final error without the frames of this package.
-    Another exception hook is kept, and so is the traceback with SCALABLE_DEBUG.
+    Another exception hook is kept. With SCALABLE_DEBUG, the traceback is complete.
     """
     if sys.excepthook is sys.__excepthook__ and not settings.debug():
         sys.excepthook = _tell
@@ -616,7 +614,7 @@ _running: set[ScalableSession] = set()
 
 
 def closed_at_exit(close: Close) -> None:
-    """Register a session to close at the interpreter's exit, with a weak reference."""
+    """Register a session, by a weak reference, to be closed at the interpreter's exit."""
     import distributed.deploy.spec  # noqa: F401 - its exit handler has to run later
 
     atexit.unregister(_close_open_sessions)
@@ -630,7 +628,7 @@ def no_longer_closed_at_exit(close: Close) -> None:
 
 
 def warn_of_older(session: ScalableSession) -> None:
-    """Log a warning in a notebook whose cell has started a session on the same target before."""
+    """In a notebook, warn if another session on the same target is still running."""
     from scalable.client.task_output import in_notebook
 
     for other in list(_running) if in_notebook() else ():
@@ -672,7 +670,7 @@ _OF_PROCESSES = ("image", "env", "secrets", "preload_script", "setup", "python")
 
 
 def synchronous(request: Request) -> Request:
-    """Return a request for one worker per pool that runs its tasks in the waiting threads."""
+    """Return a request for one worker per pool whose tasks run in threads that wait for them."""
     spec = request.spec
     components = {
         tag: ComponentSpec(

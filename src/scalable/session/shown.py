@@ -68,11 +68,11 @@ class Planned:
         return Storage(url)
 
     def validate(self) -> ValidationReport:
-        """Check offline: numbers of workers against bounds, then the provider's own checks."""
+        """Check worker counts against their bounds, and run the provider's offline checks."""
         return self._request.validate()
 
     def check(self) -> ValidationReport:
-        """Check against the live state of the target, such as its batch system. Starts nothing.
+        """Check against the target's live state, for example in its batch system. Starts nothing.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class Planned:
         return manage(self._request, cluster, manager, **options)
 
     def _given(self, plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
-        """Return the checked plan of ``scalable run`` or the given plan, or None."""
+        """Return the checked plan of ``scalable run``, or else the given plan, or None."""
         if self._run_plan is not None:
             if plan is not None:
                 logger.warning("the plan of `scalable run` is started, not the script's own plan")

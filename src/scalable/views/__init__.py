@@ -1,4 +1,4 @@
 """Overviews of a cluster as tables, lines and HTML, and reasons why a task waits or failed.
 
-Pure: no I/O and no clock.
+The package is pure: it does no I/O and reads no clock.
 """

@@ -55,7 +55,7 @@ def _subject(call: CallFacts) -> str:
 
 
 def _ask(call: CallFacts, key: str) -> str:
-    """Return the hint to request the explanation of another task."""
+    """Return a hint to look up the explanation of another task."""
     if call.cluster_name and short_name(key) == key:
         return f"see `scalable explain {call.cluster_name} {shlex.quote(key)}`"
     return f"ask for an explanation of {short_name(key)}"

@@ -175,7 +175,7 @@ def _count_in_words(pool: PoolOverview) -> str:
 
 
 def pool_reasons(overview: Overview) -> list[str]:
-    """Return a line for each pool that waits, failed or lost workers, with the reason."""
+    """Return a line with the reason for each pool that waits, failed or lost workers."""
     lines = []
     for tag, pool in overview.pools.items():
         status, name = pool.status, one_line(tag or UNTAGGED_NAME)
@@ -363,7 +363,7 @@ def failures_table(failures: Iterable[Mapping[str, Any]], now: float) -> Table:
 def failures_by_cause(
     failures: Iterable[Mapping[str, Any]],
 ) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Map causes to the number of failed tasks and the last row, the latest cause last."""
+    """Map causes to their number of failed tasks and latest row, the latest cause last."""
     groups: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for told in failures:
         details = told.get("details") or {}
@@ -375,7 +375,7 @@ def failures_by_cause(
 
 
 def failure_in_words(failure: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
-    """Return a failure's parts as titles and texts. Callers must make them harmless."""
+    """Return a failure's parts as (title, text). Callers must make them harmless."""
     details = failure.get("details") or {}
     facts = (
         ("Error", f"{failure.get('failure_class', '?')}: {failure.get('message', '')}"),

@@ -44,10 +44,10 @@ def render_overview(
     tag: str | None = None,
     table: Table | None = None,
 ) -> str:
-    """Return an object that belongs to a cluster as HTML.
-    ``overview`` is None without a running cluster. ``facts`` are titles and values above the
-    counts. ``table`` and then ``note`` are below them. ``tag`` selects a pool (``""`` for the one
-    without a tag), or all pools if it is None.
+    """Return HTML for an object that belongs to a cluster.
+    ``facts`` (titles and values) are above the counts, ``table`` and ``note`` below them. ``tag``
+    selects a pool (``""`` for the untagged one), None all pools. ``overview`` is None without a
+    running cluster.
     """
     values: dict[str, Any] = {}
     if overview is not None:

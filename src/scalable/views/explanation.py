@@ -21,7 +21,7 @@ class State(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reason for a state, as a word for programs."""
+    """Machine-readable reason for a state."""
 
     # Of pools, and of tasks that wait for a worker
     NO_POOL = "no-pool"

@@ -8,7 +8,7 @@ from scalable.protocol.pools import known_tags, shown
 
 
 def no_pool(tag: str, tags: Iterable[str], *, managed: bool) -> str:
-    """State that a pool is unknown, and unless ``managed`` also that no manager is attached."""
+    """State that a pool is unknown and, unless ``managed``, that no manager is attached."""
     nobody = "" if managed else "; no manager is attached to start workers"
     return f"no pool {tag!r}; known tags: {known_tags(dict.fromkeys(tags))}{nobody}"
 

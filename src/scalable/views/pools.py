@@ -49,7 +49,7 @@ def without_workers(pool: PoolFacts) -> BusyCause | None:  # noqa: PLR0911 - a l
 
 
 def _away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
-    """Return the cause if all connected workers are leaving or suspended."""
+    """Return the cause if all connected workers are leaving or suspended, otherwise None."""
     if status.suspended and not pool.leaving:
         words = f"{counted(status.suspended, 'worker')} of it, all that it has, are suspended"
         return BusyCause(
@@ -73,7 +73,7 @@ def _away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
 
 
 def _all_away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
-    """Return the cause if all running workers are paused."""
+    """Return the cause if all running workers are paused, otherwise None."""
     if len(pool.paused) < status.running:
         return None
     words = f"all of its workers ({', '.join(pool.paused)}) are paused: their memory is nearly full"

@@ -67,7 +67,7 @@ def _lines_of(
 
 
 def progress_line(overviews: Sequence[Overview]) -> str:
-    """Return workers, tasks by name and predicted finish on one line, by cluster if several."""
+    """Return workers, task counts and predicted finish of each cluster on one line."""
     told = []
     for overview in overviews:
         name = one_line(overview.cluster.get("name") or "cluster")

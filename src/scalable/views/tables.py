@@ -85,7 +85,7 @@ class Table:
         return len(_INDENT) + sum(widths) + len(_GAP) * (len(widths) - 1)
 
     def widths(self, width: int, gap: int) -> list[int]:
-        """Return column widths for lines of ``width`` cells. Only numbers may exceed it."""
+        """Return column widths for lines of ``width`` cells. Number columns are never shortened."""
         widths = self._whole_widths()
         room = width - gap * (len(widths) - 1)
         while sum(widths) > room:

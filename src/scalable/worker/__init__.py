@@ -1,4 +1,1 @@
-"""A worker process: its program, memory limit, slots, bundles, interrupts and output.
-
-The code that starts and replaces workers is in ``manager`` and ``providers``.
-"""
+"""A worker process: its program, memory limit, slots, bundles, interrupts and output."""

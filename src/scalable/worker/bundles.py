@@ -85,13 +85,12 @@ _cancelled: dict[str, set[int]] = {}
 def run_bundle(
     header: Mapping[str, Any], payload: bytes, references: Mapping[Any, Any]
 ) -> dict[int, Any] | None:
-    """Run a bundle in a thread of a Dask worker.
-    Returns values too large for a message, by position. ``header`` contains ``key``, ``client``,
-    ``functions`` (digest and bytes of each), ``timeout_s`` or None, ``code``, ``profile`` and
-    ``record`` (measure each task), ``confirm`` (wait for the scheduler before the first task),
-    ``process`` (the one that prints the output) and ``first_tries`` (names of first attempts by
-    position). ``payload`` contains :data:`.Calls`, and ``references`` the values of the futures in
-    the arguments.
+    """Run a bundle in a thread of a Dask worker, and return results too large for a message.
+    Results are by position. ``header`` contains ``key``, ``client``, ``functions`` (digest and
+    bytes of each), ``timeout_s`` or None, ``code``, ``profile`` and ``record`` (measure each task),
+    ``confirm`` (wait for the scheduler before the first task), ``process`` (which prints the
+    output) and ``first_tries`` (names of first attempts by position). ``payload`` contains
+    :data:`.Calls`, and ``references`` the values of the futures in the arguments.
     """
     worker = get_worker()
     offer_on_stream(worker, INTERRUPT, partial(interrupt, worker))
@@ -117,7 +116,7 @@ def running_bundle(key: str) -> BundleRun | None:
 
 
 def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None:
-    """Interrupt a task, or give back a waiting bundle. A finished task is success.
+    """Interrupt a task, or give back a waiting bundle. A finished task is not an error.
     ``number`` is a position in the bundle, None for a single task, ``EVERY`` or ``ALL``.
     """
     if number == ALL and key in _running:
@@ -216,7 +215,7 @@ class BundleRun:
         self._send(op=BEGUN)
 
     def run(self) -> dict[int, Pickled]:
-        """Run the tasks, and return the values too large for a message by position."""
+        """Run the tasks, and return values that are too large for a message, by position."""
         if len(self._rows) > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
         lines = Lines(lambda text: self._send(op=PRINTED, text=sendable(text)))
@@ -346,7 +345,7 @@ class BundleRun:
             release_frames(error)
 
     def _packed(self, number: int, value: Any) -> tuple[Any, int]:
-        """Return a result as it is sent, and its kind. Keep a value that is too large here."""
+        """Return a result in the form to send, and its kind. Keep large values on this worker."""
         try:
             kept, kind = packed(value)
         except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
@@ -357,7 +356,7 @@ class BundleRun:
         return None, KEPT
 
     def _failed(self, number: int, error: BaseException, given: Any = None) -> bytes:
-        """Count a failed task, and return its error as it is sent."""
+        """Count a failed task, and return its pickled error."""
         function = self._function(number)
         named = getattr(function, "__name__", self.key)  # some callables have a plain name only
         name = getattr(function, "__qualname__", named)
@@ -422,7 +421,7 @@ class BundleRun:
     # In the worker's event loop -----------------------------------------------------------------
 
     def running_call(self) -> tuple[int | None, float | None, Any]:
-        """Return position, running seconds and arguments of the running task, or Nones."""
+        """Return position, running seconds and arguments of the running task, or three Nones."""
         number, began, given = self._current, self._began, self._given
         if number == _NOBODY or number != self._current:
             return None, None, None
@@ -506,7 +505,7 @@ def clear_interrupt(thread: int) -> None:
 
 
 def interrupt_task(worker: Worker, key: Any) -> None:
-    """Interrupt a single Dask task. A finished task is success."""
+    """Interrupt a single Dask task. A finished task is not an error."""
     thread = act_on_thread_of(worker, key, raise_in)
     if thread is None:
         return

@@ -32,7 +32,7 @@ def checkpoint() -> Path:
     failure or a lost worker. If the task's result is cached, they are available to later runs too.
     The directory is empty at the first attempt, and removed when the task has succeeded.
 
-    It belongs to one attempt at a time. If a worker was wrongly considered lost, its path no longer
+    It belongs to one attempt at a time. If a worker was wrongly considered lost, the path no longer
     exists once another attempt has started.
 
     Raises
@@ -109,7 +109,7 @@ class WorkerCheckpoints:
         return checkpoints.begin(REMEMBERED if remembered else told["group"], call)
 
     async def _ask(self) -> dict[str, str]:
-        """Request the cluster's checkpoint directory from the scheduler, where it is created."""
+        """Request the cluster's checkpoint directory from the scheduler, which creates it."""
         answer = None
         scheduler = self._worker.scheduler
         if (await scheduler.identity(n_workers=0)).get(CHECKPOINTS):

@@ -117,7 +117,7 @@ class CommandResult:
     states: tuple[tuple[int, ...], ...] = ()
 
     def check_cached(self) -> None:
-        """Raise UnstableValueError if an output file was changed or removed since."""
+        """Raise UnstableValueError if an output file was changed or removed after the run."""
         try:
             now = _states(self.outputs)
         except OSError as error:
@@ -142,7 +142,7 @@ class CommandLine:
     cwd: str | None
 
     def command_line(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-        """Return the command line for a task's arguments. TypeError if they do not fit."""
+        """Return the command line for a task's arguments. Raises TypeError if they do not fit."""
         line: list[str] = []
         rest = iter(args)
         used = set()

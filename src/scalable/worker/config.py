@@ -78,7 +78,7 @@ class WorkerConfig:
 
 
 def security_fields(security: Security | None) -> dict[str, str]:
-    """Return the PEM strings that a worker needs, empty without encryption."""
+    """Return the PEM strings that a worker needs, or an empty dict without encryption."""
     if security is None or not security.require_encryption:
         return {}
     return {name: str(getattr(security, name)) for name in _SECURITY_FIELDS}

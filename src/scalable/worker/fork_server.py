@@ -107,7 +107,7 @@ class ForkServer:
         return False
 
     def _reap(self, pid: int) -> None:
-        """Wait until a worker exits, and send its exit code, or None if it does not exist."""
+        """Wait for a worker's exit, and send its exit code, or None for an unknown worker."""
         code = None
         with suppress(ChildProcessError):
             _, status = os.waitpid(pid, 0)
@@ -217,10 +217,7 @@ LARGE_BYTES = 4 * 2**20
 
 
 class NumpyLater(ModuleType):
-    """Stand-in for numpy while ``distributed`` is loaded.
-    Numerical libraries read the number of threads while loading, so each worker must load them
-    itself.
-    """
+    """Stand-in for numpy while ``distributed`` is loaded, so that workers load numpy themselves."""
 
     def __init__(self) -> None:
         super().__init__("numpy")

@@ -45,7 +45,7 @@ def read_notice(path: Path) -> tuple[float, float] | None:
 
 
 async def tell_of_notice(worker: Any, path: Path) -> None:
-    """Wait for a notice, and report it to the scheduler until it answers."""
+    """Wait for a notice, and report it to the scheduler until the scheduler answers."""
     while (notice := read_notice(path)) is None:  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(POLL_S)
     while (left_s := notice[0]) > 0:

@@ -37,7 +37,7 @@ EndedCall = tuple[int, Any, int, float, float, float | None]
 
 
 class EndedCalls:
-    """Finished tasks for a message to the client, at least one, in the order of their ends."""
+    """One or more finished tasks for a message to the client, in order of completion."""
 
     def __init__(self, calls: Sequence[EndedCall]) -> None:
         # Starts are in seconds of ``time.perf_counter``, durations in seconds.
@@ -78,14 +78,14 @@ def is_small(value: Any) -> bool:
 
 
 def packed(value: Any) -> tuple[Any, int]:
-    """Return a result that is not small as it is sent, and its kind. May raise pickle's errors."""
+    """Return a larger result in the form to send, and its kind. May raise pickle's errors."""
     if dask.sizeof.sizeof(value) <= LARGE:
         return dump(value), PICKLED
     return Pickled(value), KEPT
 
 
 def packed_error(error: BaseException) -> bytes:
-    """Return a task's error as it is sent."""
+    """Return a task's error, pickled for sending."""
     importer = here()
     if importer is not None:
         told = located(error, importer.name, "a task of an executor")
@@ -95,7 +95,7 @@ def packed_error(error: BaseException) -> bytes:
 
 
 def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
-    """Load a function, or return a function that raises the error of loading it."""
+    """Load a function, or return one that raises the loading error."""
     try:
         function = load_function(digest, data, code)
     except ModuleNotFoundError as error:
@@ -280,7 +280,7 @@ class BundleCounts:
         self.heard = None
 
     def state(self, number: int, *, failed: bool) -> str:
-        """Return the state of a finished task as it appears in rows of tasks."""
+        """Return the state of a finished task for its row in the record."""
         return "failed" if failed else "found" if number in self.found else "succeeded"
 
     def _count_only(self, name: str) -> None:

@@ -39,9 +39,7 @@ class ParentWatch:
         os.killpg(0, signal.SIGKILL)
 
     def _owner_has_ended(self) -> bool:
-        """Wait for input on the pipe, the owner's exit, or one second. Return whether it has
-        exited.
-        """
+        """Wait for the pipe, the owner's exit or a second. Return whether the owner has exited."""
         watched = [self.pipe] if self.owner is None else [self.pipe, self.owner]
         timeout = PARENT_INTERVAL_S if self.owner is None else None
         readable, _, _ = select.select(watched, [], [], timeout)
@@ -52,7 +50,7 @@ class ParentWatch:
 
 def watch_from_outside(pipe: int, scratch: str) -> None:
     """Start a process that removes ``scratch`` and kills this process group when the pipe closes.
-    It works even if a task holds the GIL, and does not count among a task's children.
+    The process works even if a task holds the GIL, and is not among a task's children.
     """
     # A shell gives background commands an empty standard input: hence another number.
     script = (
@@ -80,7 +78,7 @@ def read_line() -> bytes:
 
 
 def take_standard_input() -> int:
-    """Return a new descriptor of standard input, and leave tasks an empty one."""
+    """Return a new descriptor of standard input. Tasks get an empty standard input."""
     pipe = os.dup(0)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)

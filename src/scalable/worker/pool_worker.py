@@ -107,7 +107,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         return event
 
     def send_printed(self) -> None:
-        """Send the output that tasks have printed before the next message. In the event loop."""
+        """Send printed output of tasks ahead of the next message. Runs in the event loop."""
         if self.output is not None:
             self.output.flush()
 
@@ -127,7 +127,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     async def gather_dep(
         self, worker: str, to_gather: Collection[Any], total_nbytes: int, *, stimulus_id: str
     ) -> Any:
-        """Fetch arguments from another worker, after the modules of the tasks that need them."""
+        """Load the modules of waiting tasks, then fetch their arguments from another worker."""
         gather = super().gather_dep
 
         def fetch(keys: Collection[Any]) -> Any:
@@ -209,7 +209,7 @@ async def fetch_arguments(
 
 
 async def _use_code_of_calls(worker: Worker, keys: Collection[Any], know: Know) -> None:
-    """Before keys are unpickled, load the code of the tasks that wait for them."""
+    """Load the code of the tasks that wait for keys, before the values are unpickled."""
     importer = here()
     if importer is None:
         return
@@ -347,7 +347,7 @@ class CodeOfCalls:
         self._fetches: dict[str, asyncio.Task[None]] = {}
 
     async def know(self, task: Any) -> None:
-        """Fetch the code that a task needs if it is not here. Without it, the task fails."""
+        """Fetch the code of a task if this process lacks it. Without the code, the task fails."""
         importer, node = here(), getattr(task, "run_spec", None)
         if importer is None or not isinstance(node, CarriedNode) or importer.knows(node.code):
             return

@@ -39,7 +39,7 @@ class ProcessWorker(PoolWorker):
         self.memory_watch.start()
 
     def send_output(self) -> None:
-        """Send the output of tasks to the clients that show it, from now on."""
+        """Start to send the output of tasks to the clients that show it."""
         if self.output is None:
             self.output = OutputSender(self)
 

@@ -69,7 +69,7 @@ def _refusal(error: BaseException) -> str:
 
 
 async def scheduler_answers(config: WorkerConfig) -> bool:
-    """Return whether the scheduler answers a new worker. Silence is reported early and later."""
+    """Return whether the scheduler answers a new worker. Writes messages while it is silent."""
     # The last line of a worker's output is the reason that its manager shows.
     where = f"{SILENT_SCHEDULER}{config.scheduler}"
     if await no_answer(config, FIRST_WORD_S) is None:
@@ -241,10 +241,7 @@ async def serve(config: WorkerConfig) -> Ending:
 
 
 def keep_signals_from_children() -> None:
-    """Give forked children of tasks the default signal actions instead of the worker's.
-    Child processes share the socket of the event loop's signal handlers. A SIGTERM by which
-    ``multiprocessing`` stops a child would otherwise stop the worker.
-    """
+    """Give forked children of tasks default signal actions, so that SIGTERM spares the worker."""
     own = {signal.SIGTERM, signal.SIGINT}
     here = threading.local()
 

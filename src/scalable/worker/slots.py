@@ -108,7 +108,7 @@ class SlotLender:
             self.watch(task.key)
 
     def lend(self, key: Any) -> None:
-        """Lend the slot of a task that waits to other tasks."""
+        """Lend a waiting task's slot to other tasks."""
         call = self._call(key)
         if call is not None:
             self._offer(call, seen=True)
@@ -156,7 +156,7 @@ class SlotLender:
         self._remove_thread(call)
 
     def _call(self, key: Any) -> _Call | None:
-        """Return the record of a running task, creating it if needed, or None."""
+        """Return a running task's record, created if needed, or None for other tasks."""
         task = task_of(self._worker, key)
         if task is None or not is_running(self._worker, task):
             return None
@@ -168,7 +168,7 @@ class SlotLender:
     # Lending ------------------------------------------------------------------------------------
 
     def _offer(self, call: _Call, *, seen: bool) -> None:
-        """Lend a waiting task's slot, now or as soon as a nested task needs a slot."""
+        """Lend a waiting task's slot, now or as soon as that is allowed."""
         call.seen = seen
         if call.lent or call.offered:
             return

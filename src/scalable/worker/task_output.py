@@ -38,7 +38,7 @@ class OutputSender:
         sys.stderr = TaskStream(sys.stderr, lambda text: self._wrote(STDERR, text))
 
     def flush(self) -> None:
-        """Send all pending output before the worker's next message. In the event loop."""
+        """Send all pending output ahead of the worker's next message. Runs in the event loop."""
         if self._due:
             self._add(self._lines.rest())
             self._send()

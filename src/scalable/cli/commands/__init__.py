@@ -1,3 +1,3 @@
 """One file per command, with a click command called ``command``.
-Their first lines are imported whenever help is shown, so heavy imports are inside functions.
+Showing help imports a module, so heavy imports are inside functions.
 """

@@ -68,7 +68,7 @@ def command() -> None:
 
 @contextmanager
 def _changing(store: ResultStore) -> Iterator[None]:
-    """Convert an OSError of the store into an error with the store's URL."""
+    """Convert an OSError into a ClusterError that names the store's URL."""
     try:
         yield
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _url(manifest: Path | None, target: str | None) -> str:
-    """Return the location of a manifest's results, or the user's own."""
+    """Return the URL of a manifest's results, or of the user's own results without a manifest."""
     from scalable.manifest import read_targets
 
     file = settings.manifest_path(manifest)
@@ -285,8 +285,8 @@ def gc(
 ) -> int:
     """Remove results until the store is within limits, such as --limit 10G --max-age 30d.
     Results are chosen by last use, computing time and size. Files of killed processes are removed
-    too, and without limits only those. With --max-age, checkpoints that have not changed for that
-    long and are not in use are removed too.
+    too. Without limits, nothing else is removed. With --max-age, checkpoints that have not changed
+    for that long and are not in use are removed too.
     """
     checkpoints = CheckpointSizes()
     if max_age is not None:

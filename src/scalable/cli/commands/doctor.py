@@ -25,7 +25,7 @@ PACKAGE = "scalable"
 
 
 class CheckRow(NamedTuple):
-    """Result of one check: ``verdict`` is ok, warn or fail; ``mend`` is a way to fix it."""
+    """Result of one check. ``verdict`` is ok, warn or fail, and ``mend`` describes a fix."""
 
     what: str
     verdict: str
@@ -75,7 +75,7 @@ def examine() -> Iterator[CheckRow]:
 
 
 def package_rows(needed: set[str]) -> Iterator[CheckRow]:
-    """Yield the versions, and a row for each extra, including those that the manifest needs."""
+    """Yield rows for versions and extras, including the extras that the manifest needs."""
     from packaging.requirements import Requirement
 
     yield CheckRow("python", "ok", f"version {platform.python_version()}")

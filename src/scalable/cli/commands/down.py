@@ -53,7 +53,7 @@ def _name(directory: ClusterDirectory) -> str:
 
 
 def _how_it_is(directory: ClusterDirectory) -> str:
-    """Return the state and the number of workers, or why they cannot be read."""
+    """Return the state and the number of workers, or the reason why they are unknown."""
     try:
         status = status_of(directory, time.time())
     except FileNotFoundError:

@@ -43,7 +43,7 @@ def command(directory: Path, *, name: str | None, force: bool, output: Output) -
 
 
 def starter_files(project_name: str) -> Mapping[str, str]:
-    """Return a new project's files: contents by name."""
+    """Map the names of a new project's files to their contents."""
     from scalable.manifest import json_schema, starter_manifest, starter_workflow
 
     return {

@@ -44,7 +44,7 @@ def command(manifest: Path | None, target: str | None, *, output: Output) -> int
 
 
 def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:
-    """Return the rates by tag or program. ``least_s`` is the minimum for the manifest's prices."""
+    """Return rates by tag or program. ``least_s`` is the least billed time of manifest prices."""
     if prices is None:
         return []
     written = {

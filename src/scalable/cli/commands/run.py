@@ -292,7 +292,7 @@ def _follow(
 
 
 def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, Any]:
-    """Return the script's streams for ``run_script``, above the display if that is live."""
+    """Return ``run_script`` arguments for the script's streams, shown above a live display."""
     if not isinstance(display, LiveDisplay):
         return {"stdout": output.script_stdout}
 
@@ -303,7 +303,7 @@ def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, An
 
 @contextmanager
 def _exchange() -> Iterator[Path]:
-    """Yield an empty file for the output of sessions, already unlinked if /proc allows that."""
+    """Yield the path of an empty exchange file for sessions, already unlinked if possible."""
     with tempfile.TemporaryFile() as file:
         path = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
         if path.exists():
@@ -325,7 +325,7 @@ def _report(
     resumed: Resumed | None,
 ) -> None:
     """Show the recorded runs, and store the script's exit code in those that it finished.
-    With an ``attached`` detached cluster, whose run continues, only ``part`` of it is shown.
+    With an ``attached`` detached cluster, whose run continues, only ``part`` of that run is shown.
     """
     texts, reports = [], []
     for run in runs:
@@ -351,7 +351,7 @@ def _report(
 
 
 def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
-    """Return the rows about cached results of a run, or only of ``part`` if it is that run's."""
+    """Return a run's rows about cached results, or those of ``part`` if it belongs to the run."""
     if part is not None and run == part.path:
         return part.read().remembered
     return StoredRows(stream_path(run, "remembered"))

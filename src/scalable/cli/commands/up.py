@@ -166,7 +166,7 @@ def _has_price(spec: DeploymentSpec) -> bool:
 def _question(
     request: Request, plan: Plan, options: DetachOptions, others: Sequence[DeploymentSpec]
 ) -> str:
-    """Return the question before the start of a cluster, with any cost."""
+    """Return the question to confirm a cluster's start, with its cost if known."""
     from scalable.clusters.creation import lifetimes
 
     cost = ""
@@ -180,7 +180,7 @@ def _question(
 
 
 def _outlook(request: Request, options: DetachOptions) -> str:
-    """Return when the cluster stops automatically, and its managers."""
+    """Return lines about the cluster's managers and the times when it stops by itself."""
     from scalable.clusters.creation import lifetimes
 
     lines = [""]

@@ -35,7 +35,7 @@ def command(manifest: Path | None, target: str | None, *, live: bool, output: Ou
 
 
 def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, ...]]:
-    """Return the distinct findings about one target or all, and the checked targets."""
+    """Check one or all targets. Return the distinct findings and the targets' names."""
     from scalable.manifest import Manifest
     from scalable.providers.registry import option_models
     from scalable.session.request import Request

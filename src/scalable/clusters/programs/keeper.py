@@ -1,6 +1,7 @@
-"""Keeper of a remote cluster, run with ``python -m ... DIRECTORY ADDRESS``.
-It exits when the scheduler has exited. A backend that deletes a cluster's objects together with a
-program can follow the keeper if it cannot follow the scheduler.
+"""Keeper of a remote cluster, a program that exits when the scheduler has exited.
+
+Run it with ``python -m ... DIRECTORY ADDRESS``. A backend can delete a cluster's objects with the
+keeper if it cannot delete them with the scheduler.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CLOSED_S, SILENT_S = 15.0, 300.0
 
 
 async def wait_for_end(address: str, security: Security | None) -> str:
-    """Return the reason once the scheduler has exited, after its first answer."""
+    """Wait until the scheduler has answered and then exited, and return the reason."""
     first: str | None = None
     heard = listened = time.monotonic()
     while True:
@@ -65,7 +66,7 @@ async def _identity(address: str, security: Security | None) -> str | None:
 
 
 async def keep(address: str, security: Security | None) -> str:
-    """Return the reason once the scheduler has exited, or this process gets SIGTERM."""
+    """Wait until the scheduler has exited or this process gets SIGTERM. Return the reason."""
     waiting = asyncio.ensure_future(wait_for_end(address, security))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, waiting.cancel)
     try:

@@ -1,7 +1,7 @@
 """A program on a cloud machine, run with ``python -m ... PROVIDER PROGRAM ...``.
 
 PROGRAM is ``scheduler``, ``manager ID``, or ``workers --scheduler=ADDRESS --preload=FILE UNIT...``.
-The provider fetches the files. The machine stops with the program.
+The provider fetches the files. The machine stops when the program exits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOTICE_POLL_S = 1.0
 
 
 class NoticeWatch:
-    """Polls for a preemption notice, and writes it to the file that the machine's workers read."""
+    """Poller that writes a preemption notice to the file that the machine's workers read."""
 
     def __init__(self, side: MachineSide, path: Path) -> None:
         #: Set once there was a notice.
@@ -67,7 +67,7 @@ class NoticeWatch:
             pass
 
     def _asked(self) -> float | None:
-        """Return the remaining seconds, or None without a notice or an answer."""
+        """Return the seconds until the preemption, or None without a notice or an answer."""
         try:
             left_s = self._side.notice()
         except (ProviderError, OSError) as error:
@@ -90,7 +90,7 @@ SCHEDULER_TIMEOUT_S = 900.0
 
 
 def keep(files: Mapping[str, str], home: Path) -> Path:
-    """Write private files, by relative path, into a directory in ``home``, and return it."""
+    """Write private files to a directory in ``home``, and return the directory's path."""
     directory = private_directory(home / "files")
     for path, text in files.items():
         write_private(directory / key_of(path), text)

@@ -1,6 +1,7 @@
 """Scheduler or manager of a remote cluster, run with ``python -m ... PROGRAM``.
-PROGRAM is ``scheduler`` or ``manager ID``. From the backend's files it recreates the private
-directory of a cluster on a shared file system, and then runs as there.
+
+PROGRAM is ``scheduler`` or ``manager ID``. The program recreates the cluster's private directory
+from the backend's files, and then runs as on a shared file system.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ABANDONED_POLL_S = 0.5
 
 
 def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]:
-    """Create the private directory of the cluster. Return it and its creator's record."""
+    """Create the cluster's private directory. Return it and the creator's record."""
     texts = {
         path_of(path.name): path.read_text(encoding="utf-8")
         for path in files.iterdir()
@@ -70,7 +71,7 @@ def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]
 
 
 def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | None = None) -> None:
-    """Run the scheduler until it exits. The backend removes the rest."""
+    """Run the scheduler until it exits. The backend removes what is left."""
     from scalable.clusters.programs.scheduler import serve
 
     # The scheduler also unpickles objects of the workflow's modules.
@@ -92,7 +93,7 @@ async def _beside(
     controller: Controller,
     close: Callable[[], None],
 ) -> None:
-    """Run the relay of the tunnels, and watch for the creator's death, until cancelled."""
+    """Until cancelled, run the tunnels' relay and watch for the creator's death."""
     creator = CreatorReports(controller.scheduler)
     relay = StreamRelay(get_address_host_port(controller.scheduler.address), **relaying)
     relay.start()

@@ -61,7 +61,7 @@ class SeldomCollections:
         self._began = self._due_at = 0.0
 
     def begin(self) -> None:
-        """Exempt existing objects, and collect a third as often, as Dask's program does."""
+        """Exempt existing objects from collection, and triple Python's thresholds, as Dask does."""
         gc.set_threshold(*self._younger, self._third)
         gc.collect()
         gc.freeze()
@@ -105,8 +105,8 @@ async def serve(
     beside: Beside | None = None,
 ) -> str:
     """Run the scheduler of a cluster until it stops, and return the reason.
-    ``listening`` has Dask's arguments for host and port, by default the target's. ``beside`` is
-    cancelled when the scheduler has stopped.
+    ``listening`` has Dask's arguments for host and port, by default the target's. The coroutine
+    ``beside`` is cancelled when the scheduler has stopped.
     """
     dask.config.update_defaults(KEPT_MESSAGES)
     record = directory.record()
@@ -156,7 +156,7 @@ async def serve(
 def _controlled(
     scheduler: PoolScheduler, record: ClusterRecord, services: SchedulerServices
 ) -> tuple[Controller, Callable[[], None]]:
-    """Add recorder and controller to a scheduler, and return the controller and ``close``."""
+    """Add recorder and controller to a scheduler. Return the controller and a close function."""
     spill_after_s = record.spill_after_s or DEFAULT_SPILL_AFTER_S
     by_price = record.manager_policy == "cheapest"
     demand = Demand(Waterfall(spill_after_s, by_price=by_price))
@@ -226,7 +226,7 @@ def _announce(
 
 def main() -> None:
     """Run the scheduler until it stops, then remove the remains of its cluster.
-    If another program has stopped it, such as scancel, the files of the failed cluster are kept.
+    If another program such as scancel has stopped it, the failed cluster's files are kept.
     """
     log_to_stderr()
     directory = ClusterDirectory(Path(sys.argv[1]))

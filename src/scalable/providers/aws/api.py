@@ -1,6 +1,6 @@
-"""Requests to AWS services through aiobotocore (extra ``aws``), imported by the first request.
+"""Requests to AWS services through aiobotocore (extra ``aws``).
 
-The library's own retries are off: the retries of all services are bounded and logged here.
+The first request imports aiobotocore. Its retries are off: retries are bounded and logged here.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Identity:
 
     @property
     def partition(self) -> str:
-        """``aws``, or the name of another group of regions."""
+        """Partition of AWS: ``aws``, or the name of another group of regions."""
         return self.arn.split(":")[1]
 
 
@@ -160,7 +160,7 @@ class AWSApi:
             given[_PAGES[token]] = answer[token]
 
     async def call(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Send a request such as ``ecs``, ``run_task``, with retries, and return the answer.
+        """Send a request (such as ``ecs``, ``run_task``) with retries, and return the answer.
         Makes up to nine attempts within 45 s. Raises ProviderError if AWS refuses the request or
         does not answer.
         """
@@ -169,7 +169,7 @@ class AWSApi:
     async def call_without_token(
         self, service: str, operation: str, **parameters: Any
     ) -> dict[str, Any]:
-        """Send a request that is not idempotent. It is not repeated after a lost answer."""
+        """Send a request that is not idempotent, without repeating it after a lost answer."""
         return await self._repeated(service, operation, parameters, even_if_lost=False)
 
     async def _repeated(

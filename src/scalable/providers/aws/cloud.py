@@ -106,7 +106,7 @@ class AWSCloud:
         return {name: like(name, there) for name in wanted if name not in there}
 
     async def _network_ids(self, cluster_id: str, marks: Mapping[str, str]) -> NetworkIds:
-        """Return a cluster's network, prepared only once even with concurrent callers."""
+        """Return a cluster's network. Concurrent callers share one preparation."""
         task = self._network_ids_of.get(cluster_id)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             marks = {key: marks[key] for key in (CLUSTER, OWNER) if key in marks}
@@ -379,7 +379,7 @@ NO_IMAGE = "IMAGE"
 def objects(
     spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
 ) -> dict[str, bytes]:
-    """Return the requests of a cluster (a session's without ``name``) by file name, in order."""
+    """Map file names to a cluster's requests, in order. Without ``name`` it is a session's."""
     its = settings_at({}, spec)
     options = {**spec.options, "image": spec.options["image"] or NO_IMAGE}
     frame = MachineFrame(CLUSTER_ID, USER, options)

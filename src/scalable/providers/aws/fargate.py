@@ -215,7 +215,7 @@ class FargateTasks:
         return [machine for machine in seen.values() if has(machine.marks, marks)]
 
     async def _list_task_arns(self, marks: Mapping[str, str]) -> list[str] | None:
-        """Return the tasks that ECS lists, or None without the ECS cluster."""
+        """Return the ARNs of tasks that ECS lists, or None if the ECS cluster does not exist."""
         limited = {"startedBy": marks[CLUSTER]} if CLUSTER in marks else {}
         try:
             arns = await self._list(**limited)

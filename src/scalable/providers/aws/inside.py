@@ -77,8 +77,7 @@ class FargateTask:
 
     def notice(self) -> float | None:
         """Return the seconds until this spot task is preempted, or None without a notice.
-        Fargate sends the same signal to tasks stopped by their user, so a spot task then stops with
-        its last running task.
+        Fargate sends the same signal when users stop a task. This is reported as a notice too.
         """
         if SPOT_VARIABLE not in os.environ:
             return None
@@ -184,7 +183,7 @@ class Instance:
 
 
 def machine_side() -> FargateTask | Instance:
-    """Return the AWS access of this process."""
+    """Return the machine side for this process: a Fargate task or an EC2 instance."""
     return FargateTask() if TASK_VARIABLE in os.environ else Instance()
 
 
@@ -205,7 +204,7 @@ def _ask(path: str, headers: dict[str, str], method: str = "GET") -> str | None:
 
 
 def _start_anew(text: str, execute: Callable[..., Any] = os.execv) -> None:
-    """Restart this program in this process, with its files in an unnamed open file."""
+    """Restart the program in the same process. Its files are passed in an unnamed open file."""
     number = os.memfd_create("scalable-files", 0)  # stays open, and is in no directory
     with os.fdopen(os.dup(number), "w", encoding="utf-8") as file:
         file.write(text)

@@ -213,7 +213,7 @@ class Instances:
         return list(await asyncio.gather(*map(self._with_end, found)))
 
     async def _with_end(self, machine: Machine) -> Machine:
-        """Return a stopped machine with its program's exit code from its log."""
+        """Return a machine. If it has stopped, add its program's exit code from the log."""
         if machine.state is not MachineState.ENDED or machine.from_outside:
             return machine
         if machine.id in self._ended:
@@ -255,7 +255,7 @@ class Instances:
                 await asyncio.gather(*(self.stop([machine]) for machine in machines))
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
-        """Stop some units of an instance, by tags that its program reads."""
+        """Tag an instance so that its program stops some units."""
         numbers = [i for i, unit in enumerate(machine.units) if unit in units]
         if not numbers:
             return
@@ -475,7 +475,7 @@ def lacks_capacity(code: str) -> bool:
 
 
 def lacks_type(errors: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether all errors of a fleet are about instance types that do not exist there."""
+    """Return whether all errors of a fleet mean that an instance type does not exist."""
     return bool(errors) and all(
         error.get("ErrorCode") in _UNKNOWN_TYPE
         and "instancetype" in str(error.get("ErrorMessage", "")).lower().replace(" ", "")
@@ -490,7 +490,7 @@ def refusal_of(
     *,
     spot: bool,
 ) -> str:
-    """Return the reason of a refusal in plain words, with the attempts that were made."""
+    """Return the reason for a refusal in plain words, with the attempts that were made."""
     codes = dict.fromkeys(str(error.get("ErrorCode")) for error in errors)
     said = [_IN_WORDS[code] for code in codes if code in _IN_WORDS]
     reason = "; ".join(said) or "AWS has no such instance free at the moment"

@@ -1,4 +1,4 @@
-"""Names and tags of a cluster's AWS resources, without I/O."""
+"""Names and tags of a cluster's AWS resources. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOBODY = re.compile(r"(botocore-session|aws-cli-session|aws-go-sdk|aws-sdk-\w+)
 
 
 def owner_of(arn: str) -> str:
-    """Return a user's name from the ARN, without a session name that identifies nobody."""
+    """Return a user's name from an ARN, leaving out generic session names."""
     name, _, session = arn.rpartition("/")
     if ":assumed-role/" in arn and _NOBODY.fullmatch(session):
         arn = name
@@ -123,7 +123,7 @@ def family(cluster_id: str) -> str:
 
 
 def content_name(cluster_id: str, purpose: str, content: Any) -> str:
-    """Return the name of a resource that is created once per content."""
+    """Return the name of a resource, which depends on its content."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", purpose)[:80]
     return f"{family(cluster_id)}-{plain}-{digest(content)}"
 

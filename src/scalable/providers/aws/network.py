@@ -1,7 +1,7 @@
 """Network of a cluster's machines: an existing one, or one created, tagged and deleted with it.
 
-Machines share a security group that allows everything within it. The scheduler's own group opens
-its two ports to clients. Without a default VPC, one is created and shared by all clusters.
+Machines share a security group that allows all traffic between them. The scheduler's own group
+opens its two ports to clients. Without a default VPC, one is created and shared by all clusters.
 """
 
 from __future__ import annotations
@@ -249,8 +249,8 @@ class AWSNetwork:
 
 def rules(purpose: str, group: str, clients_from: Sequence[str]) -> list[dict[str, Any]]:
     """Return the ingress rules of a security group.
-    ``inside`` allows all traffic between the cluster's machines, ``clients`` the scheduler's ports
-    from CIDR blocks. Blocks with a colon are IPv6.
+    ``inside`` allows all traffic between the cluster's machines. ``clients`` opens the scheduler's
+    ports to CIDR blocks. Blocks with a colon are IPv6.
     """
     if purpose == "inside":
         return [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]

@@ -1,4 +1,4 @@
-"""Requests for tasks and machines, startup scripts, and states in answers. No I/O."""
+"""Requests for tasks and machines, startup scripts, and states. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -137,8 +137,7 @@ def run_task(
     public: bool,
 ) -> dict[str, Any]:
     """Return the parameters of the request that starts one task.
-    Its token depends on the machine's name and the place, so a repeated request does not start a
-    second task.
+    The token depends on the machine's name and the place, so repetition starts no second task.
     """
     override: dict[str, Any] = {"name": CONTAINER, "command": program(request)}
     if place.provider == SPOT:
@@ -277,7 +276,7 @@ def script(container: Container) -> str:
 
 
 def user_data(container: Container) -> str:
-    """Return the script encoded for a launch template. ProviderError if it is too long."""
+    """Return the script encoded for a launch template, or raise ProviderError if it is too long."""
     text = script(container).encode()
     if len(text) > LIMIT:
         raise ProviderError(
@@ -349,7 +348,7 @@ def lacks_capacity(reason: str) -> bool:
 
 
 def in_words(reason: str) -> str:
-    """Return the reason of a refusal in plain words."""
+    """Return the reason for a refusal in plain words."""
     if reason in _RESOURCES:
         return f"{_RESOURCES[reason]} ({reason})"
     if re.search("limit on the number|vcpu.{0,30}limit", reason, re.IGNORECASE):
@@ -391,7 +390,7 @@ def task_machine(task: Mapping[str, Any], public: Mapping[str, str]) -> Machine:
 
 
 def _end(task: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[str | None, bool, bool]:
-    """Return a task's end: the reason, whether it came from outside, and out of memory or not."""
+    """Return a task's stop reason, whether it was external, and whether memory ran out."""
     code, said = str(task.get("stopCode") or ""), str(task.get("stoppedReason") or "")
     inner = str(container.get("reason") or "")
     if "OutOfMemory" in inner:

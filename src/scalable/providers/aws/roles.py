@@ -1,4 +1,4 @@
-"""Roles of a cluster's machines: existing ones, or created, tagged and deleted with it."""
+"""Roles of a cluster's machines: existing ones, or ones created and deleted with the cluster."""
 
 from __future__ import annotations
 

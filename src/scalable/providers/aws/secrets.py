@@ -92,7 +92,7 @@ class AWSSecrets:
         return self._arns[secret]
 
     async def find(self, marks: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """Return the marks of all secrets that have ``marks``, by name."""
+        """Map the names of all secrets with ``marks`` to their marks."""
         start = SECRETS_PATH + (f"{marks[CLUSTER]}/" if CLUSTER in marks else "")
         filters = [{"Key": "name", "Values": [start]}]
         if marks and CLUSTER not in marks:

@@ -101,7 +101,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
 
 def settings_at(place: Mapping[str, str], spec: DeploymentSpec | None) -> Settings:
-    """Return the settings of a target at a site, or of the site alone without a target."""
+    """Return a target's settings at a site. Without a target, they contain the site alone."""
     own = Settings() if spec is None else settings_of(spec.options)
     if place:
         own = dataclasses.replace(

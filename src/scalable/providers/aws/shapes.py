@@ -1,4 +1,4 @@
-"""Sizes of Fargate tasks, and instance types with their prices. No I/O."""
+"""Sizes of Fargate tasks, and instance types with their prices."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def price_warnings(spec: DeploymentSpec) -> list[Diagnostic]:
 
 
 def quote(spec: DeploymentSpec) -> Quote:
-    """Return the prices of a target. Empty if its region has none."""
+    """Return a target's prices, or an empty quote if its region has none."""
     region = region_of(spec.options)
     if region is None:
         return Quote()
@@ -197,12 +197,12 @@ FARGATE_CPU, FARGATE_MEMORY = "fargate-vcpu", "fargate-gb"
 
 
 def regions() -> list[str]:
-    """Return the regions of the table, in its order."""
+    """Return the regions of the price table in order."""
     return list(dict.fromkeys(price.region for price in prices_of(_PACKAGE)))
 
 
 def prices(region: str) -> list[Price]:
-    """Return the prices of a region. Empty if it is not in the table."""
+    """Return the prices of a region. The list is empty for an unknown region."""
     return [price for price in prices_of(_PACKAGE) if price.region == region]
 
 
@@ -266,9 +266,9 @@ def chosen(
     spot: float = 0.0,
 ) -> list[str]:
     """Return the instance types to try for a machine, in order.
-    Named ``types`` are returned unchanged, others by price with the fraction ``spot`` at spot
-    prices. Raises ProviderError if a named type is too small for one unit, or no known type is
-    large enough.
+    Named ``types`` are returned unchanged. Others are sorted by price, with the fraction ``spot``
+    at spot prices. Raises ProviderError if a named type is too small for one unit, or no known type
+    is large enough.
     """
     wanted = f"{cpus:g} cpus, {memory_bytes / 2**30:.4g} GiB, {gpus} gpus"
     if types:

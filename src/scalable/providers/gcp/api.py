@@ -255,7 +255,7 @@ REQUEST_TIMEOUT_S = 30.0
 
 
 class Channel:
-    """Sends requests from any number of threads."""
+    """Connection over which any number of threads can send requests."""
 
     def __init__(self, at_once: int) -> None:
         try:

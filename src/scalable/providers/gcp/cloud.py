@@ -119,7 +119,7 @@ class GoogleCloud:
         return await self.network.clean(marks)
 
     async def leftovers(self, marks: Mapping[str, str]) -> dict[str, str]:
-        """Describe the incomplete secrets, and rules in all regions, of clusters without files."""
+        """Describe incomplete secrets, and rules of all regions, left by clusters without files."""
         begun = await self._secrets.without_version(marks, LEFT_AFTER_S)
         found = dict.fromkeys(begun, "the secret of a cluster whose creator was killed")
         try:
@@ -302,7 +302,7 @@ class _ProjectCheck:
             )
 
     def quotas(self, region: Mapping[str, Any]) -> None:
-        """Compare one machine of each component with the rest of the region's quotas."""
+        """Check that one machine of each component fits the region's remaining quotas."""
         config = self._cloud.config
         quotas: Sequence[Mapping[str, Any]] = region.get("quotas") or ()
         for component in self._spec.components.values():
@@ -345,7 +345,7 @@ def metrics_of(shape: Shape, *, public: bool) -> dict[str, float]:
 
 
 def left_of(quotas: Iterable[Mapping[str, Any]], metric: str) -> float | None:
-    """Return the rest of a quota, or None if the region does not have it."""
+    """Return the unused amount of a quota, or None if the region does not have it."""
     for quota in quotas:
         if quota.get("metric") == metric:
             return float(quota.get("limit", 0)) - float(quota.get("usage", 0))

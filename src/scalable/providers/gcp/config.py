@@ -59,7 +59,7 @@ def offers_for(region: str, spec: DeploymentSpec) -> list[Offer]:
 
 
 def quote(spec: DeploymentSpec) -> Quote:
-    """Return the prices of a target. Empty if its region has none."""
+    """Return a target's prices, or an empty quote if its region has none."""
     region = region_of(spec.options)
     if region is None:
         return Quote()
@@ -194,7 +194,7 @@ def _held(shape: Shape, cpus: float, memory_bytes: int, gpus: int) -> int:
 def candidates(
     config: Config, cpus: float, memory_bytes: int, gpus: int = 0, *, spot: float = 0.0
 ) -> list[str]:
-    """Return the machine types to try, the best first, for all workers' total size."""
+    """Return the machine types to try for the workers' total size, the best first."""
     if config.instance_types:
         return list(config.instance_types)
     fitting = machines(offers_in(config), spot=spot).by_price(cpus, memory_bytes, gpus)
@@ -213,12 +213,12 @@ _PACKAGE = "scalable.providers.gcp"
 
 
 def regions() -> list[str]:
-    """Return the regions of the table, in its order."""
+    """Return the regions of the price table in order."""
     return list(dict.fromkeys(price.region for price in prices_of(_PACKAGE)))
 
 
 def prices(region: str) -> list[Price]:
-    """Return the prices of a region. Empty if it is not in the table."""
+    """Return the prices of a region. The list is empty for an unknown region."""
     return [price for price in prices_of(_PACKAGE) if price.region == region]
 
 

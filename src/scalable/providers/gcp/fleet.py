@@ -159,7 +159,7 @@ class Fleet:
         )
 
     def remember(self, machine: Machine) -> None:
-        """Report a machine as gone for a while, though it was not stopped here."""
+        """Add a machine that is gone to the result of :meth:`remembered` for ten minutes."""
         self._gone[_name(machine)] = (time.monotonic(), machine)
 
     def remembered(self, marks: Mapping[str, str]) -> list[Machine]:
@@ -210,7 +210,7 @@ class Fleet:
                 raise
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
-        """Add units that must stop to their machine's metadata."""
+        """Write the units that must stop into their machine's metadata."""
         for attempt in range(1, CHANGES + 1):
             instance = await self._api.compute("GET", _path(machine))
             metadata = metadata_of(instance)
@@ -415,7 +415,7 @@ class Launching:
         return machine_of(instance)
 
     async def failures(self, seen: Iterable[str]) -> list[Machine]:
-        """Return machines that were accepted but not created, once, except those in ``seen``."""
+        """Return machines that were accepted but not created, except ``seen`` and reported ones."""
         for name in set(seen) & self._unsure.keys():
             del self._unsure[name]
         found = []
@@ -434,7 +434,7 @@ class Launching:
 
 
 def _requested(request: MachineRequest, attempt: Attempt, operation: Mapping[str, Any]) -> Machine:
-    """Return an operation's machine as far as it is known before it is listed."""
+    """Return an operation's machine with the facts that are known before it is listed."""
     return Machine(
         id=str(operation.get("targetId") or instance_name(request.name)),
         marks={**request.marks, NAME: request.name},

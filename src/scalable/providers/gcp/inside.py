@@ -1,7 +1,4 @@
-"""Google Cloud from the perspective of a program on one of its machines.
-
-It uses only the standard library, so that workers' images do not need Google's libraries.
-"""
+"""Access to Google Cloud from one of its machines, through the standard library alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies for instances, and machines from answers. No I/O."""
+"""Request bodies for instances, and machines from answers. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def metadata_of(instance: Mapping[str, Any]) -> dict[str, str]:
 
 
 def marks_of(instance: Mapping[str, Any]) -> dict[str, str]:
-    """Return the exact marks of an instance. Empty for other instances."""
+    """Return the exact marks of an instance, or an empty dict for other instances."""
     return _texts(metadata_of(instance).get(MARKS, ""))
 
 
@@ -483,7 +483,7 @@ def failure_in(operation: Mapping[str, Any]) -> LaunchFailure | None:
 
 
 def failure_from(error: GoogleError) -> LaunchFailure:
-    """Return the failure for an answer."""
+    """Return the failure for a refused request."""
     return failure_of(error.reason, error.message, error.status)
 
 

@@ -1,4 +1,4 @@
-"""Names, labels and filters of Google Cloud. No I/O."""
+"""Names, labels and filters of Google Cloud. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def label_value(text: str) -> str:
 
 
 def labels(marks: Mapping[str, str]) -> dict[str, str]:
-    """Return labels for searching by marks. The exact marks are stored elsewhere."""
+    """Return labels for searching by marks, with values shortened to what labels allow."""
     return {key: label_value(text) for key, text in marks.items() if _KEY.fullmatch(key)}
 
 

@@ -96,7 +96,7 @@ class GoogleNetwork:
         return [f"firewall rule {rule['name']}" for rule in rules]
 
     async def clusters(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
-        """Return the ids of clusters with these marks that have older rules than this."""
+        """Return the ids of clusters with these marks and a rule older than ``older_than_s``."""
         project, _ = _split(self._config.network)
         return {
             marks_of(rule).get(CLUSTER, "")
@@ -155,7 +155,7 @@ class GoogleNetwork:
 
 
 def _split(path: str) -> tuple[str | None, str]:
-    """Return the project of a path, or None without one, and the path within it."""
+    """Return the project in a path (or None) and the path within the project."""
     found = _PATH.fullmatch(path)
     return (found["project"], found["rest"]) if found else (None, path)
 
@@ -268,7 +268,7 @@ def rule_body(need: Need, network: str, marks: Mapping[str, str]) -> dict[str, A
 
 
 def marks_of(rule: Mapping[str, Any]) -> dict[str, str]:
-    """Return the marks of a rule. Empty for other rules."""
+    """Return the marks of a rule, or an empty dict for other rules."""
     try:
         found = json.loads(rule.get("description") or "{}")
         marks = found.get(MARKS) or {}

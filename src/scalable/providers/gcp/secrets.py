@@ -40,7 +40,7 @@ FORM = b"scalable-files-1"
 
 
 def pack(files: Mapping[str, str]) -> list[bytes]:
-    """Return the payloads with the files. Each starts with a line about the whole."""
+    """Return payloads with the compressed files. Each starts with a digest and a part count."""
     whole = zlib.compress(json.dumps(dict(files)).encode(), 9)
     digest = hashlib.sha256(whole).hexdigest().encode()
     parts = [whole[start : start + LARGEST] for start in range(0, len(whole), LARGEST)]
@@ -49,7 +49,7 @@ def pack(files: Mapping[str, str]) -> list[bytes]:
 
 
 def number_of_parts(payload: bytes) -> int:
-    """Return the number of parts from the first one. Raises ValueError for other payloads."""
+    """Return the number of parts given in the first part. Raises ValueError if it is invalid."""
     return int(_head(payload)[1])
 
 
@@ -112,7 +112,7 @@ class GoogleSecrets:
     async def _put(
         self, name: str, index: int, marks: Mapping[str, str], part: bytes, reader: str
     ) -> bool:
-        """Store one part, and return whether it is the first one with its number."""
+        """Store one part, and return whether its secret is new."""
         secret = secret_id(name, index)
         region = self._config.region
         body = {
@@ -153,7 +153,7 @@ class GoogleSecrets:
         return found
 
     async def _delete_parts(self, name: str, first: int) -> None:
-        """Delete the parts from a number on. They belong to larger earlier files."""
+        """Delete the parts from number ``first`` on, which are left from larger earlier files."""
         while await self._delete(secret_id(name, first)):
             first += 1
 

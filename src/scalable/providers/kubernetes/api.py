@@ -1,7 +1,7 @@
 """Requests to a Kubernetes API server, through ``kubernetes-asyncio`` (extra ``kubernetes``).
 
-The library is imported by the first request. Of the two asynchronous ones, it supports exec
-plugins, OIDC and in-cluster credentials, and leaves event loop, bodies and retries to the caller.
+The first request imports the library. It supports exec plugins, OIDC and in-cluster credentials,
+and leaves event loop, bodies and retries to the caller.
 """
 
 from __future__ import annotations
@@ -128,9 +128,8 @@ class KubernetesApi:
 
     async def create(self, resource: Resource, body: bytes) -> dict[str, Any]:
         """Create an object, and return the server's version.
-        An existing object is success, since names are never reused: an attempt with a lost answer
-        has created it. The sent version is then returned, because the user may not be allowed to
-        read it.
+        If it exists, an attempt with a lost answer has created it, since names are never reused.
+        ``body`` is then returned, because the user may not be allowed to read the object.
         """
         try:
             made: dict[str, Any] = await self.request("POST", resource, body=body)
@@ -386,7 +385,7 @@ _LOCK = threading.RLock()
 
 
 def load() -> tuple[ModuleType, ModuleType]:
-    """Import the library, and return its modules ``client``, with lazy names, and ``config``."""
+    """Import the library, and return its modules ``client`` (with lazy names) and ``config``."""
     with _LOCK:
         if not any(name in sys.modules for name in LAZY):
             for name in LAZY:

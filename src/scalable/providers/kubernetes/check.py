@@ -129,7 +129,7 @@ class _LiveCheck:
         return found
 
     async def permissions(self) -> list[Diagnostic]:
-        """Check all permissions. One that only detached clusters need causes a warning."""
+        """Check all permissions. A missing one that only detached clusters need is a warning."""
         rules, options = self._form.rules, self._spec.options
         now, later = session_rules(rules, options), detached_rules(rules, options)
         asked = _verbs(merged(now, later))
@@ -175,7 +175,7 @@ class _LiveCheck:
         return bool(answer["status"]["allowed"])
 
     async def quotas(self) -> list[Diagnostic]:
-        """Compare one worker of each component with the rest of the quotas."""
+        """Check that one worker of each component fits the remaining quotas."""
         found = []
         for quota in await self._list("resourcequotas", self._namespace) or ():
             hard = quota.get("status", {}).get("hard") or quota.get("spec", {}).get("hard") or {}

@@ -1,6 +1,6 @@
-"""Objects for the scheduler and the units of a cluster. No I/O.
+"""Objects for the scheduler and the units of a cluster. This module does no I/O.
 
-A form decides which objects are created and deleted. Other modules do not depend on it.
+A form decides which objects are created and deleted. Other modules do not depend on that choice.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Form(Protocol):
         ...
 
     def object_of(self, pod: Pod) -> str:
-        """Return the name of the object that a worker's pod was created by."""
+        """Return the name of the object that created a worker's pod."""
         ...
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
@@ -260,7 +260,7 @@ class OperatorForm:
         return str(labels.get(WORKER_GROUP_NAME) or pod["metadata"]["name"])
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
-        """Return a group's first pod until its program has stopped, then its last state."""
+        """Return a group's first pod, or its last state once the program has stopped."""
         if before is not None:
             another = before["metadata"].get("uid") != pod["metadata"].get("uid")
             if another or observation(before).state is UnitState.ENDED:

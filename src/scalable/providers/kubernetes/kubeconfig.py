@@ -1,4 +1,4 @@
-"""Context and namespace in the user's kubeconfig, read without the slow library."""
+"""Context and namespace in the user's kubeconfig. The slow library is not used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def inside() -> bool:
 
 
 def current_place() -> dict[str, str] | None:
-    """Return context (empty in a pod) and namespace without a manifest, or None without access."""
+    """Return the current context (empty in a pod) and namespace, or None without access."""
     if inside():
         try:
             namespace = (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()

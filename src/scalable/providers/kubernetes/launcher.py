@@ -295,7 +295,7 @@ def worker_secrets(
     security: Any,
     values: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[render.Object]:
-    """Return the Secrets of a manager's workers. ``values`` is as :attr:`.ManagerSite.secrets`."""
+    """Return the Secrets of a manager's workers, with ``values`` as in ManagerSite.secrets."""
     scheduler = render.service_address(frame.cluster_id, frame.namespace)
     once = form_of(spec.options).starts_again
     return [
@@ -323,7 +323,7 @@ _FACTS = ("cluster_id", "root_uid", "root_name", "owner")
 def stored_frame(
     cluster: ClusterDirectory, manager: str, options: Mapping[str, Any]
 ) -> render.Frame:
-    """Return the facts about a manager's objects. ProviderError for clusters of other backends."""
+    """Return the facts about a manager's objects, or raise ProviderError on another backend."""
     try:
         facts = json.loads(read_private(cluster.path / PLACE))
         frame = render.Frame(manager=manager, options=options, **facts)

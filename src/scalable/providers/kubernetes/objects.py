@@ -1,4 +1,4 @@
-"""Objects of managers, and of a request before a cluster exists. Contacts no cluster."""
+"""Objects of managers, and of a request before a cluster exists. No cluster is contacted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def manager_name(frame: Frame) -> str:
 
 
 def marks(frame: Frame) -> dict[str, str]:
-    """Return the frame's manager's labels, in addition to the cluster's."""
+    """Return labels of the frame's manager that its objects have besides the cluster's."""
     return {ROLE: MANAGING, MANAGER: label_value(frame.manager)}
 
 
@@ -187,10 +187,10 @@ def _warnings(spec: DeploymentSpec) -> list[Diagnostic]:
 def objects(
     spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
 ) -> dict[str, bytes]:
-    """Return each object of a cluster by file name, in sending order.
-    Ids are zeros, the owner is ``OWNER``, and the Secrets' files are empty. The rest is as sent.
-    ``counts`` are workers by tag. ``name`` is None for a session's cluster. Raises ProviderError
-    without an image, or if the pod template contradicts the request.
+    """Map file names to the objects of a cluster, in sending order.
+    Ids are zeros, the owner is ``OWNER``, and the Secrets' files are empty. Everything else is as
+    sent. ``counts`` are workers by tag. ``name`` is None for a session's cluster. Raises
+    ProviderError without an image, or if the pod template contradicts the request.
     """
     things = _of_session(spec, counts) if name is None else _detached(spec, counts, name)
     width = len(str(len(things)))
@@ -203,7 +203,7 @@ def objects(
 
 
 def planned_pods(spec: DeploymentSpec) -> dict[tuple[str, ...], Object]:
-    """Return the pods of the scheduler and of one worker per component, by their options."""
+    """Return the pods of the scheduler and of one worker per component, by option path."""
     frame = Frame(CLUSTER_ID, spec.target_name, _imaged(spec), read_template(spec), ROOT_UID)
     pods: dict[tuple[str, ...], Object] = {
         ("components", tag): render.worker_pod(frame, component, tag)

@@ -1,4 +1,4 @@
-"""Permissions of users and managers, and the Role that grants them. No I/O."""
+"""Permissions of users and managers, and the Role that grants them. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _has_account(options: Mapping[str, Any]) -> bool:
 def session_rules(
     rules: tuple[AccessRule, ...], options: Mapping[str, Any]
 ) -> tuple[AccessRule, ...]:
-    """Return the permissions of a session's creator, given those for scheduler and units."""
+    """Return the permissions of a session's creator: ``rules`` and those for its manager."""
     if options["manager"] != "there":
         return rules
     return merged(rules, _PLACED_RULES, _ACCOUNT_RULES if _has_account(options) else ())

@@ -70,7 +70,7 @@ class NamespacePlace:
         )
 
     async def add(self, thing: render.Object) -> None:
-        """Create an object. ProviderError if its kind is unknown or it is refused."""
+        """Create an object. Raises ProviderError if its kind is unknown or it is refused."""
         await create(self._api, thing, self._form)
 
     async def add_workers(self, tag: str, config: WorkerConfig) -> None:
@@ -191,7 +191,7 @@ def resource_of(thing: render.Object) -> Resource:
 
 
 async def create(api: KubernetesApi, thing: render.Object, form: Form) -> None:
-    """Create an object. ProviderError if its kind is unknown or it is refused."""
+    """Create an object. Raises ProviderError if its kind is unknown or it is refused."""
     kind = kind_of(thing)
     try:
         await api.create(resource_of(thing), render.to_body(thing))
@@ -208,7 +208,7 @@ def watch_of(api: KubernetesApi, frame: render.Frame, on_change: Any) -> PodWatc
 
 
 def pod_and_node(pod: Mapping[str, Any]) -> str:
-    """Return the name of a pod, and of its node, for messages."""
+    """Return the names of a pod and its node for messages."""
     return f"{pod['metadata']['name']} on node {pod['spec'].get('nodeName')}"
 
 

@@ -93,7 +93,7 @@ class KubernetesProvider:
         return KubernetesServices(spec)
 
     def delete(self, cluster_id: str) -> list[str]:
-        """Delete a recorded cluster's root object, and wait for the rest. No record is success."""
+        """Delete a recorded cluster's root object and all it owns. A missing record is success."""
         from scalable.records import ClusterDirectory
 
         try:

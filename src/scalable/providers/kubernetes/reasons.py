@@ -1,4 +1,4 @@
-"""State of a pod in plain words. No I/O."""
+"""State of a pod in plain words. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _RESOURCES = {
 
 
 def observation(pod: Pod, *, gone: bool = False) -> Observation:
-    """Return a worker pod's state with the reason. ``gone`` is true if others have deleted it."""
+    """Return a worker pod's state and the reason. ``gone`` is true if others deleted the pod."""
     status = pod.get("status", {})
     phase = phase_of(pod)
     outside = _outside(status) or _deleted(pod)
@@ -82,7 +82,7 @@ def observation(pod: Pod, *, gone: bool = False) -> Observation:
 
 def phase_of(pod: Pod) -> str:
     """Return the phase that a pod would have with our container alone.
-    Kubernetes reports Running until the last container has ended, such as that of a mesh.
+    Kubernetes reports Running until the last container, such as a service mesh's, has ended.
     """
     status = pod.get("status", {})
     phase = str(status.get("phase", "Pending"))
@@ -105,9 +105,7 @@ def _outside(status: Mapping[str, Any]) -> str | None:
 
 
 def lost_node(pod: Pod) -> str | None:
-    """Return the name of a pod's node if it does not answer, or None.
-    A deleted pod then stays until its node returns or is removed.
-    """
+    """Return the name of a pod's node if the node does not answer, or None."""
     status = pod.get("status", {})
     lost = status.get("phase") == "Unknown" or (_outside(status) or "").startswith(_NODE_LOST)
     return str(pod["spec"].get("nodeName")) if lost or _is_marked(status) else None
@@ -115,7 +113,7 @@ def lost_node(pod: Pod) -> str | None:
 
 def _is_marked(status: Mapping[str, Any]) -> bool:
     """Return whether Kubernetes has marked a pod because its node is silent for a minute.
-    The node itself would also report that a container is not ready, or a reason.
+    A report by the node itself would contain a reason or an unready container.
     """
     conditions = status.get("conditions") or ()
     ready: Mapping[str, Any] = next((its for its in conditions if its.get("type") == "Ready"), {})
@@ -125,7 +123,7 @@ def _is_marked(status: Mapping[str, Any]) -> bool:
 
 
 def _deleted(pod: Pod) -> str | None:
-    """Return that a pod was deleted if this is why its program has ended, or None."""
+    """Return a reason if a program ended because its pod was deleted, otherwise None."""
     ends = [own.get("state", {}).get("terminated") or {} for own in _containers(pod["status"])]
     if "deletionTimestamp" not in pod.get("metadata", {}) or not ends:
         return None
@@ -230,7 +228,7 @@ def _of_image(pod: Pod, words: str) -> str:
 
 
 def fault_in_output(pod: Pod, output: str) -> str | None:
-    """Return the error for an image without this package, from its pod's output, or None."""
+    """Return the error in a pod's output about an image without this package, or None."""
     return image_fault(_image(pod), output)
 
 

@@ -95,7 +95,7 @@ class WebSocketCarrier:
             raise ConnectionError(str(error)) from error
 
     async def receive(self) -> Buffer:
-        """Return the next bytes, empty when the connection is closed."""
+        """Return the next bytes. They are empty once the connection is closed."""
         import aiohttp
 
         while True:
@@ -161,9 +161,7 @@ class PodDial:
         return WebSocketCarrier(connection)
 
     async def _explain(self) -> None:
-        """Raise the API server's own error for a refused port-forward, by a plain repetition.
-        A refused WebSocket's error message is lost, but not that of a plain request.
-        """
+        """Repeat a refused port-forward as a plain request, which raises the server's error."""
         try:
             await self._api.request("GET", self._pods, self._pod, "portforward", query=self._query)
         except KubernetesError as error:
@@ -568,7 +566,7 @@ def is_kept(job: Thing) -> bool:
 
 
 def state_of(job: Thing, pods: Iterable[Thing]) -> ProgramState:
-    """Return the state of a Job's program, from the Job and pods that include the program's."""
+    """Return the state of a Job's program, given the Job and all pods that may be its own."""
     if is_kept(job):
         own = (CLUSTER, label(job, CLUSTER)), (ROLE, SCHEDULER)
         found = [pod for pod in pods if all(label(pod, key) == text for key, text in own)]

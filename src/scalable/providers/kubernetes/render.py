@@ -1,6 +1,6 @@
-"""Objects of a cluster as the API server expects them. No I/O.
+"""Objects of a cluster as the API server expects them. This module does no I/O.
 
-The root object is a Job. Its pod is the scheduler, and it owns all other objects. When the
+The root object is a Job. Its pod is the scheduler, and the Job owns all other objects. When the
 scheduler has stopped or the Job's deadline has passed, Kubernetes deletes the Job with these
 objects.
 """
@@ -69,7 +69,7 @@ def label(thing: Mapping[str, Any], key: str) -> str:
 
 
 def labels(cluster: str, role: str, **more: str) -> dict[str, str]:
-    """Return the labels of an object with a role. ``more`` labels get the prefix."""
+    """Return the labels of an object with a role. Keys of ``more`` get :data:`PREFIX`."""
     return {
         "app.kubernetes.io/name": "scalable",
         "app.kubernetes.io/managed-by": "scalable",
@@ -208,8 +208,7 @@ def service_job(
     frame: Frame, metadata: Object, program: list[str], secret: str, account: str | None = None
 ) -> Object:
     """Return the Job of a scheduler or manager.
-    ``secret`` is the Secret with its files. ``account`` is the service account of the program, or
-    None.
+    ``secret`` is the Secret with its files. ``account`` is its service account, or None.
     """
     container: Object = {
         "name": CONTAINER,
@@ -240,7 +239,7 @@ def service_job(
 
 
 def pod_of(job: Mapping[str, Any]) -> Object:
-    """Return the pod that Kubernetes creates for a Job, up to its name."""
+    """Return the pod that Kubernetes creates for a Job, except for its name."""
     metadata, template = job["metadata"], job["spec"]["template"]
     own = {"generateName": f"{metadata['name']}-", "namespace": metadata["namespace"]}
     labels = {"labels": template["metadata"].get("labels") or {}}
@@ -262,7 +261,7 @@ def service(frame: Frame) -> Object:
 
 
 def secret(frame: Frame, name: str, role: str, files: Mapping[str, str]) -> Object:
-    """Return the Secret with the files, by name, of a scheduler, a manager or workers."""
+    """Return the Secret with the ``files`` of a scheduler, a manager or workers."""
     coded = {file: base64.b64encode(text.encode()).decode() for file, text in files.items()}
     return {
         "apiVersion": "v1",

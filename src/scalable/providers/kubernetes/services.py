@@ -75,7 +75,7 @@ class KubernetesServices:
         self._spec = spec
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and Kubernetes keeps the output
-        """Create a program's objects. NameTakenError if a cluster of that name exists."""
+        """Create a program's objects. Raises NameTakenError if a cluster has the name."""
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
         start = self._start_scheduler if service == SCHEDULER else self._start_manager
@@ -174,7 +174,7 @@ def _files(
 
 
 class KubernetesSite:
-    """A session's cluster (a :class:`.SessionSite`) with one root object that owns the rest."""
+    """A session's cluster (a :class:`.SessionSite`) whose root object owns the others."""
 
     def __init__(self, spec: DeploymentSpec, template: Mapping[str, Any], cluster_id: str) -> None:
         self.frame = render.Frame(cluster_id, spec.target_name, spec.options, template)

@@ -90,7 +90,7 @@ class ForkServerProcess:
 
     def fork(self, start: WorkerStart, log: IO[bytes]) -> tuple[int, int]:
         """Fork a worker. Blocks until the server has loaded its modules.
-        Return the worker's process id, and the write end of the pipe, which the caller closes.
+        Return the worker's process id, and the write end of its lifeline, which the caller closes.
         Raise ForkServerError if the server cannot fork.
         """
         theirs, ours = os.pipe()
@@ -121,7 +121,7 @@ class ForkServerProcess:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """Stop the server and wait for its exit. Its workers keep running. Idempotent."""
+        """Stop the server if it runs, and wait for its exit. The workers keep running."""
         if not self._ready:
             self._process.kill()  # a thread that waits for the server holds the lock
         with self._lock:

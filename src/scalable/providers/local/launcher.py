@@ -95,7 +95,7 @@ class Belongings:
 
 @dataclass(frozen=True)
 class End:
-    """Reason of a worker's exit for users, and the last 8 KiB of its output."""
+    """Reason for a worker's exit, and the last 8 KiB of its output."""
 
     reason: str
     last_output: str
@@ -195,8 +195,7 @@ class LocalUnit:
             self._process.terminate()
 
     async def stop(self) -> None:
-        """Stop the process, with SIGKILL after 3 s, and wait until its container and files are
-        gone.
+        """Stop the process (SIGKILL after 3 s), and wait until container and files are gone.
         Raise ProviderError if the process does not exit.
         """
         self.terminate()
@@ -478,7 +477,7 @@ class ProcessLauncher:
 
 
 async def started(units: Sequence[LocalUnit]) -> None:
-    """Wait until the processes of all units run. ProviderError if one cannot start."""
+    """Wait until the processes of all units run. Raises ProviderError if one cannot start."""
     waiting = [asyncio.wrap_future(unit.started) for unit in units]
     for result in await asyncio.gather(*waiting, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -488,7 +487,7 @@ async def started(units: Sequence[LocalUnit]) -> None:
 def _obstacle(
     program: WorkerProgram, environment: Mapping[str, str], server: ForkServerProcess | None = None
 ) -> str | None:
-    """Return why a worker cannot be forked from ``server`` (None: a new one), or None."""
+    """Return why a worker cannot be forked from ``server`` (None: a new server), or None."""
     if program.entry or program.python != sys.executable:
         return "its component has setup or python"
     if not fits(worker_command(sys.executable, program.arguments)):
@@ -636,7 +635,7 @@ def process_pools(
 
 
 def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
-    """Map the components with a container to it, after a trial start of each."""
+    """Map components to their containers, if any, after a trial start of each container."""
     found = {
         tag: made for tag, made in container_requests(spec, sys_path).items() if made is not None
     }

@@ -79,7 +79,7 @@ class Child(Protocol):
     returncode: int | None
 
     def keeps_number(self) -> bool:
-        """Return whether the process id is reserved for this process, even after its exit."""
+        """Return whether the process id stays reserved for the child, even after its exit."""
 
     def reap(self) -> None:
         """Fetch the exit code of the exited process, and close its lifeline (a pipe)."""
@@ -185,7 +185,7 @@ class WorkerProcess:
                 os.killpg(self._group, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill and reap the process and its group. ProviderError if it survives 5 s."""
+        """Kill and reap the process and its group. Raises ProviderError if it survives 5 s."""
         # Kill its children before it is reaped, because afterwards the number of its group may be
         # reused.
         self.kill()
@@ -292,7 +292,7 @@ def discover() -> list[dict[str, Any]]:
 
 def delete(cluster_id: str) -> list[str]:
     """Stop a cluster's processes except this one, and remove their scratch directories.
-    Return their descriptions. Idempotent. Raise ProviderError if a process does not stop.
+    Return descriptions, if any. Raise ProviderError if a process does not stop.
     """
     ended: list[str] = []
     directory = _parent() / cluster_id

@@ -123,7 +123,7 @@ class LocalProvider:
         Raises
         ------
         ProviderError
-            When a container runtime is not installed, or a mount does not exist.
+            If a container runtime is not installed, or a mount does not exist.
         """
         from scalable.containers import image_findings
         from scalable.protocol.code import search_path
@@ -134,13 +134,13 @@ class LocalProvider:
         return report
 
     def discover(self) -> list[dict[str, Any]]:
-        """Return the clusters with processes on this machine, see :mod:`.discovery`."""
+        """Return the clusters with processes on this machine (see :mod:`.discovery`)."""
         from scalable.providers.local.processes import discover
 
         return discover()
 
     def delete(self, cluster_id: str) -> list[str]:
-        """Stop every process of a cluster on this machine. Idempotent."""
+        """Stop every process of a cluster on this machine, if there are any."""
         from scalable.providers.local.processes import delete
 
         return delete(cluster_id)

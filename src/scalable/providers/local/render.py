@@ -1,4 +1,4 @@
-"""Options and environment of a worker process, and reasons of its exit. Starts nothing."""
+"""Options and environment of worker processes, and reasons for their exits. Nothing is started."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def own_paths(
 
 
 def end_of(returncode: int, limit: int) -> str:
-    """Return the reason of a worker's exit. A negative code is a signal, limit 0 means none."""
+    """Return the reason for a worker's exit. A negative code is a signal, a limit of 0 is none."""
     if returncode == OUT_OF_MEMORY:
         return f"it ran out of memory (limit {as_written(limit)})"
     if returncode > 128:  # a container's client reports a signal in the container this way

@@ -60,7 +60,7 @@ class MachineRequest:
     environment
         Environment variables, none of them secret.
     spot
-        Whether the machine may be preemptible.
+        True if the machine may be preemptible.
     """
 
     name: str
@@ -107,9 +107,9 @@ class Machine:
     exit_code
         Exit code of its program, if the cloud reports it.
     from_outside
-        Whether the cloud or a person stopped it, so that this is not a crash.
+        True if the cloud or a person stopped it, which is not a crash.
     out_of_memory
-        Whether its program was killed because it used more memory than the machine has.
+        True if its program was killed because it used more memory than the machine has.
     shape, zone, spot
         Machine type, zone, and whether it is a spot machine, as far as they are known.
     made_at
@@ -168,7 +168,7 @@ class Cloud(Protocol):
     """One account and region of a cloud, as one user can access it.
 
     All coroutines are idempotent: a resource that exists already, or is already gone, is not an
-    error. They return within a minute or raise :class:`scalable.errors.ProviderError`. Its
+    error. They return within a minute or raise :class:`scalable.errors.ProviderError`. The error's
     ``transient`` is true if another attempt may succeed. Throttled requests are retried, with
     jitter and for a bounded time. The error for wrong credentials has one line.
     """
@@ -199,14 +199,14 @@ class Cloud(Protocol):
         Raises
         ------
         ProviderError
-            When a request can never succeed, or the cloud does not answer. :meth:`machines` then
+            If a request can never succeed, or the cloud does not answer. :meth:`machines` then
             returns the machines that were already started.
         """
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
         """Return all machines with these marks, with one paged request.
 
-        Includes machines that ended recently.
+        The result includes machines that stopped recently.
         """
 
     async def stop(self, machines: Sequence[Machine]) -> None:

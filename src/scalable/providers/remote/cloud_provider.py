@@ -26,7 +26,8 @@ class CloudProvider(ABC):
     """Provider with scheduler and workers on machines of a cloud.
 
     A session's manager runs in the user's process, or with ``manager: there`` on a machine. A
-    detached cluster's manager runs on a machine too, or with ``manager: here`` on the user's own.
+    detached cluster's manager runs on a machine too, or with ``manager: here`` on the user's
+    machine.
 
     Attributes
     ----------
@@ -68,7 +69,7 @@ class CloudProvider(ABC):
         Raises
         ------
         ProviderError
-            When the cloud refuses, or the scheduler does not run in time. Nothing is left running.
+            If the cloud refuses, or the scheduler does not run in time. Nothing is left running.
         """
         from scalable.providers.remote.machine_site import MachineSite
         from scalable.providers.remote.session_cluster import SessionCluster

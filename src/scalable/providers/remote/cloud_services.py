@@ -66,7 +66,7 @@ class CloudServices:
         self._spec, self._connect, self._inner_place = spec, connect, inner_place
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and the cloud keeps the output
-        """Request a program's machine. NameTakenError if a cluster of that name exists."""
+        """Request a program's machine. Raises NameTakenError if a cluster has the name."""
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
         if service == SCHEDULER:
@@ -115,7 +115,7 @@ class CloudServices:
     def _files(
         self, frame: MachineFrame, cluster: ClusterDirectory, manager: str | None = None
     ) -> dict[str, str]:
-        """Return a program's files, with site and owner as the cloud's machines see them."""
+        """Return a program's files, with site and owner as valid on the cloud's machines."""
         record = cluster.record()
         place = self._inner_place(record.place) | {"owner": frame.owner}
         inner = dataclasses.replace(record, place=place)

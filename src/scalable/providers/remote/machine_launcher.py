@@ -48,7 +48,7 @@ _STATES = {
 
 @dataclass(eq=False)
 class _Placed:
-    """Machine of some units, from its request on."""
+    """Machine that was requested for some units."""
 
     #: The latest request.
     request: MachineRequest
@@ -72,7 +72,7 @@ class _Placed:
 
 
 class MachineLauncher:
-    """Launcher of units on machines, which polls all machines with one request.
+    """Launcher of units on machines. One request polls all machines.
     A refused spot machine is immediately requested at the on-demand price.
     """
 
@@ -141,7 +141,7 @@ class MachineLauncher:
             task.add_done_callback(self._asking.discard)
 
     async def _ask_for(self, placed: Sequence[_Placed]) -> list[_Placed]:
-        """Request machines, and refused spot ones at the usual price. Return the refused rest."""
+        """Request machines, and refused spot ones on demand. Return those refused again."""
         refused = await self._ask_once(placed)
         dearer = [its for its in refused if its.request.spot]
         for its in dearer:

@@ -96,7 +96,7 @@ async def start_manager(
 async def remove_all(
     cloud: Cloud, frame: MachineFrame, *, wait: bool = True, last: Sequence[str] = ()
 ) -> list[str]:
-    """Stop all machines of a cluster, then delete the rest.
+    """Stop all machines of a cluster, then delete its other resources.
     Machines with an id in ``last`` are stopped at the end. Raises ProviderError if machines are
     left after 300 s.
     """
@@ -307,5 +307,5 @@ async def listens(host: str, port: int, timeout_s: float) -> bool:
 
 
 def tunnel_to(host: str, port: int, *, kept_s: float = KEPT_S) -> BackgroundTunnel:
-    """Return a tunnel to a relay. After ``kept_s`` seconds without it, connections are closed."""
+    """Return a tunnel to a relay. It closes connections after ``kept_s`` s without the relay."""
     return BackgroundTunnel(lambda: Tunnel(TcpDial(host, port), kept_s=kept_s))

@@ -1,4 +1,4 @@
-"""Requests for the machines of one cluster. No I/O."""
+"""Requests for one cluster's machines. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MachineFrame:
     scheduler: str = ""
 
     def marks(self, role: str | None = None, manager: str = "", tag: str = "") -> dict[str, str]:
-        """Return the marks of the cluster's resources with a role, or of all without arguments."""
+        """Return the marks of resources with a role. Without arguments, return the common marks."""
         own = {CLUSTER: self.cluster_id, OWNER: self.owner, ROLE: role or ""}
         own |= {MANAGER: manager, TAG: tag}
         return {key: text for key, text in own.items() if text}
@@ -56,7 +56,7 @@ class MachineFrame:
         return "-".join(part for part in (self.cluster_id, role, manager, tag) if part)
 
     def image(self, component: ComponentSpec | None) -> str:
-        """Return the image of a component or other program. ProviderError without one."""
+        """Return the image of a component or other program. Raises ProviderError without one."""
         image = (component.image if component is not None else None) or self.options.get("image")
         if not image:
             noun = "the scheduler" if component is None else f"component {component.name!r}"

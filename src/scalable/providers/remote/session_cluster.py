@@ -80,7 +80,8 @@ class SessionSite(Protocol):
         Raises
         ------
         ProviderError
-            When it has stopped, or does not run within ``start_s`` seconds, with the reason.
+            If it has stopped, or does not run within ``start_s`` seconds. The message has the
+            reason.
         """
 
     def tunnel(self) -> BackgroundTunnel:
@@ -95,7 +96,7 @@ class SessionSite(Protocol):
         Raises
         ------
         ProviderError
-            When the backend refuses it.
+            If the backend refuses it.
         """
 
     async def manager_state(self) -> ProgramState:
@@ -133,18 +134,18 @@ class SessionCluster(AttachedCluster):
     traits
         Traits of the provider.
     asynchronous
-        Whether it is used with ``await`` inside a running event loop.
+        True if it is used with ``await`` inside a running event loop.
 
     Attributes
     ----------
     follows_load
-        Whether the scheduler itself scales adaptive pools.
+        True if the scheduler itself scales adaptive pools.
     site
         Resources of the cluster in the backend.
     tunnel
         Tunnel to the scheduler. None before the start.
     before_end
-        Called when the workers have stopped, while the scheduler still answers.
+        Function called when the workers have stopped, while the scheduler still answers.
     """
 
     follows_load = True
@@ -430,7 +431,7 @@ def scheduler_comm(address: str, security: Any) -> Any:
 async def answer_of(
     ask: Callable[[], Awaitable[Any]], check: Callable[[], Awaitable[object]]
 ) -> Any:
-    """Return the result of ``ask``, repeating it while the scheduler's program starts.
+    """Return the result of ``ask``, which is repeated while the scheduler's program starts.
 
     ``check`` raises an error if the scheduler has stopped. Raises ClusterError if the scheduler
     does not answer within 60 s.

@@ -217,7 +217,7 @@ def address_of(interface: str) -> str:
 
 
 def free_port(host: str, first: int) -> int:
-    """Return the first free port from ``first`` on. ProviderError if none of 200 is free."""
+    """Return the first free port from ``first`` on, or raise ProviderError after 200 ports."""
     for port in range(first, min(first + PORTS_TRIED, 65536)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Comparison of a request with the partitions and nodes of a live Slurm. No I/O."""
+"""Comparison of a request with the partitions and nodes of a live Slurm."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _bad(path: tuple[str, ...], message: str, hint: str) -> Diagnostic:
 def check(
     spec: DeploymentSpec, scripts: Mapping[str, str], requests: Mapping[str, JobRequest]
 ) -> ValidationReport:
-    """Compare a request with a live Slurm and this machine. May raise ProviderError."""
+    """Compare a request with a live Slurm and this machine, or raise ProviderError."""
     report = wait_for(_check(spec, scripts))
     if report.ok:
         found = {tag: container_of(request) for tag, request in requests.items()}

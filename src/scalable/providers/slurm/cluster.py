@@ -41,7 +41,7 @@ class SlurmCluster(PoolCluster):
     workflow_dir
         Directory where relative paths of components start, by default the current one.
     asynchronous
-        Whether the cluster is used with ``await`` inside a running event loop.
+        True if the cluster is used with ``await`` inside a running event loop.
     **options
         The other options of a slurm target: ``qos``, ``constraint``, ``reservation``,
         ``container_runtime``, ``scheduler_port``, ``worker_port_range``, ``directives``.
@@ -154,7 +154,7 @@ class SlurmCluster(PoolCluster):
         Raises
         ------
         ClusterError
-            When there is no such pool.
+            If there is no such pool.
         """
         scripts = {} if self._made is None else self._made.scripts()
         if tag not in scripts:
@@ -207,9 +207,9 @@ class SlurmCluster(PoolCluster):
         Raises
         ------
         ClusterError
-            When there is no such tag.
+            If there is no such tag.
         ProviderError
-            When Slurm refuses the jobs. Nothing is changed.
+            If Slurm refuses the jobs. Nothing is changed.
         """
         before = self._count(n, tag)
         self.scale(tag, before + n)
@@ -230,7 +230,7 @@ class SlurmCluster(PoolCluster):
         Raises
         ------
         ProviderError
-            When Slurm refuses their jobs permanently, with Slurm's message.
+            If Slurm refuses their jobs permanently. The message is Slurm's.
         """
         self.align()
         # An earlier pass of the reconciler may have received the refusal.

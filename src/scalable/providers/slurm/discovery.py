@@ -42,7 +42,7 @@ NOT_CONFIGURED = "Could not establish a configuration source"
 
 def discover() -> list[dict[str, Any]]:
     """Return a row for each cluster of this user's state directory with a job in the queue.
-    Empty on a machine without Slurm. Raise ProviderError if a configured Slurm does not answer.
+    The list is empty without Slurm. Raise ProviderError if a configured Slurm does not answer.
     """
     if shutil.which("squeue") is None:
         return []
@@ -147,7 +147,7 @@ class SlurmServices:
         self._options = options
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:
-        """Submit a program's job. ProviderError if Slurm refuses it."""
+        """Submit a program's job, or raise ProviderError if Slurm refuses it."""
         recorded = (directory / RECORD).exists()
         title = ClusterDirectory(directory).record().name if recorded else ""
         name = service_name(directory.name, service, title)

@@ -1,5 +1,5 @@
 """Launcher of Slurm jobs. A unit is one job with one worker, an element of a job array.
-One ``squeue`` command reads the states of all units.
+One ``squeue`` command returns the states of all units.
 """
 
 from __future__ import annotations
@@ -379,7 +379,7 @@ def _left_the_queue(unit: _Unit) -> Element:
 
 
 class Jobs:
-    """Pools of one manager with Slurm jobs as workers, and one launcher for all of them."""
+    """One manager's pools of Slurm jobs, and one launcher for all pools."""
 
     def __init__(
         self, slurm: Slurm, site: ManagerSite, options: Mapping[str, Any], workflow_dir: Path
@@ -391,7 +391,7 @@ class Jobs:
         self.launcher = SlurmLauncher(slurm, self._pools, site.directory, options.get("at_most"))
 
     def pools(self, spec: DeploymentSpec) -> list[Pool]:
-        """Return the empty pools of a request. ProviderError if a container cannot start."""
+        """Return the empty pools of a request. Raises ProviderError if a container cannot start."""
         made = []
         for tag, component in spec.components.items():
             lengths = [t.duration_s or 0.0 for t in spec.tasks.values() if t.component == tag]

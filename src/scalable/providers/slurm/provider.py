@@ -59,7 +59,7 @@ class SlurmProvider:
         Raises
         ------
         ProviderError
-            When Slurm does not answer.
+            If Slurm does not answer.
         """
         from scalable.providers.slurm.check import check
 
@@ -115,7 +115,7 @@ class SlurmProvider:
         Raises
         ------
         ProviderError
-            When a component's container cannot be started.
+            If a component's container cannot be started.
         """
         from scalable.providers.slurm.api import Slurm
         from scalable.providers.slurm.launcher import Jobs
@@ -123,13 +123,13 @@ class SlurmProvider:
         return Jobs(Slurm(), site, spec.options, _directory(spec)).pools(spec)
 
     def discover(self) -> list[dict[str, Any]]:
-        """Return the clusters that have jobs in the queue. Empty on a machine without Slurm."""
+        """Return the clusters that have jobs in the queue. There are none without Slurm."""
         from scalable.providers.slurm.discovery import discover
 
         return discover()
 
     def delete(self, cluster_id: str) -> list[str]:
-        """Cancel every job of a cluster and wait until they have stopped. Idempotent."""
+        """Cancel all jobs of a cluster, if any, and wait until they have stopped."""
         from scalable.providers.slurm.discovery import delete
 
         return delete(cluster_id)
@@ -152,7 +152,7 @@ class SlurmProvider:
         Raises
         ------
         ProviderError
-            When Slurm refuses the jobs permanently, with Slurm's message.
+            If Slurm refuses the jobs permanently. The message is Slurm's.
         """
         cluster.scale(dict(plan.workers_by_tag))
         cluster.submit(*plan.workers_by_tag)

@@ -1,6 +1,6 @@
-"""Slurm's queue: output, states and reasons, names and comments of jobs. No I/O.
+"""Slurm's queue: output, states and reasons, names and comments of jobs. This module does no I/O.
 A job is named ``<name>.scalable-<cluster>.<rest>``, so Slurm can filter and cancel jobs by name.
-The comment, JSON, contains the workers' names and the directory of the submitting manager.
+The JSON comment contains the workers' names and the directory of the submitting manager.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def explain_end(state: str, reason: str = "") -> str:
 
 
 def parse_left(text: str) -> float | None:
-    """Return the seconds in ``squeue``'s time left. None for UNLIMITED, NOT_SET and INVALID."""
+    """Return the seconds in ``squeue``'s time left, or None for UNLIMITED, NOT_SET and INVALID."""
     try:
         return parse_walltime(text) if ":" in text else None
     except ValueError:
@@ -277,7 +277,7 @@ def kind_of(name: str) -> str | None:
 
 
 def comment(name: str, directory: Path, **more: Any) -> str:
-    """Return a job's comment as JSON. ProviderError if it is too long for Slurm."""
+    """Return a job's comment as JSON, or raise ProviderError if it is too long for Slurm."""
     said = {"scalable": name, "directory": str(directory), **more}
     text = json.dumps(said, separators=(",", ":"))
     if len(text) > LONGEST_COMMENT:
@@ -291,7 +291,7 @@ def comment(name: str, directory: Path, **more: Any) -> str:
 
 
 def said_by(element: Element) -> dict[str, Any]:
-    """Return the fields of a job's comment. Empty if the site has replaced the comment."""
+    """Return the fields of a job's comment, or nothing if the site has replaced the comment."""
     try:
         said = json.loads(element.comment)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Batch scripts as strings, and the sbatch options that users may add. No I/O."""
+"""Batch scripts as strings, and the sbatch options that users may add. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def overriding(script: str) -> set[str]:
 
 
 def quoted(value: str) -> str:
-    """Quote a value for sbatch unless it is one word. ProviderError for control codes."""
+    """Quote a value for sbatch unless it is one word. Raises ProviderError for control codes."""
     names.PATH.require(value, ProviderError)
     if re.fullmatch(r"[^\s\"'#\\]+", value):
         return value
@@ -206,7 +206,7 @@ def quoted(value: str) -> str:
 
 
 def directives(template: JobTemplate) -> list[str]:
-    """Return sbatch's options, one per line. ProviderError if one cannot be rendered."""
+    """Return sbatch's options, one per line, or raise ProviderError if one cannot be rendered."""
     component, options = template.component, template.options
     made = [
         f"--job-name={names.JOB.require(template.name, ProviderError)}",
@@ -243,8 +243,7 @@ def directives(template: JobTemplate) -> list[str]:
 
 def batch_script(template: JobTemplate, first: int = 0) -> str:
     """Return a batch script without secrets, since workers read credentials from a file.
-    Raise ProviderError for a name, value or option that cannot be rendered (see
-    :mod:`scalable.model.names`).
+    Raise ProviderError for a name, value or option that cannot be rendered.
     """
     names.check_variables(template.environment, ProviderError)
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]

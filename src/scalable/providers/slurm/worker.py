@@ -98,5 +98,5 @@ def container_of(request: JobRequest) -> ContainerRequest | None:
 
 
 def file_name(tag: str) -> str:
-    """Return a tag or worker name with the characters replaced that file names cannot contain."""
+    """Replace the characters in a tag or worker name that file names cannot contain."""
     return re.sub(r"[^\w.-]", "_", tag)

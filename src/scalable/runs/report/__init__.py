@@ -31,8 +31,7 @@ _VERSION = 1
 
 def build(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Summary:
     """Return the summary of the run with an id or a unique prefix, by default the latest.
-    The run may still be running. Raises RunError if no run or several runs match, or the run cannot
-    be read.
+    The run may be unfinished. RunError if no or several runs match, or a file is unreadable.
     """
     from scalable.runs import find_run, read_run, summarize
 

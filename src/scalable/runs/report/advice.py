@@ -1,4 +1,4 @@
-"""Advice from a run's record: memory to reserve, worker counts, longest chain. No I/O."""
+"""Advice from a run's record: memory to reserve, worker counts, longest chain. Does no I/O."""
 
 from __future__ import annotations
 
@@ -174,9 +174,7 @@ class AdvisedCause:
 
 
 def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AdvisedCause], int]:
-    """Return the most frequent causes, and the number of all other failures.
-    ``rows`` of ``failures.jsonl`` about the script itself are skipped.
-    """
+    """Return the most frequent causes, except the script's, and the number of other failures."""
     found: dict[tuple[str, str, str], AdvisedCause] = {}
     for row in rows:
         details = mapping(row.get("details"))

@@ -1,4 +1,4 @@
-"""Comparison of the predictions of a plan with the record of its run. No I/O."""
+"""Comparison of the predictions of a plan with the record of its run. Does no I/O."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _task(expected: Mapping[str, Any], actual: TaskNameSummary | None) -> TaskCo
 
 
 def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: float) -> float | None:
-    """Return the cost of ``seconds`` times ``factor`` worker-seconds, or None without prices."""
+    """Return the cost of worker-seconds by tag times ``factor``, or None without prices."""
     if not hourly:
         return None
     return sum(hourly.get(tag, 0.0) * value * factor / 3600 for tag, value in seconds.items())
@@ -237,9 +237,8 @@ def _advice(record: RunRecord, found: Peaks) -> Iterator[MemoryAdvice]:
 
 
 class ReadCalls:
-    """Contents of the rows about a run's tasks, read only once.
-    A record may have millions of rows and decodes them again in each iteration. ``in_graph`` is
-    True if a task depended on another.
+    """Contents of the rows about a run's tasks, which are decoded only once.
+    ``in_graph`` is True if a task depended on another.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Drawings of a report: timeline, pool utilisation, distributions. Its style sets colours."""
+"""Drawings of a report: timeline, utilisation, distributions. The style sheet sets colours."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _marks(decisions: Sequence[Decision], bottom: float) -> Iterator[Markup]:
 
 
 def draw_use(use: PoolUse, seconds: float) -> Markup:
-    """Return the drawing of a pool: connected workers, and busy workers."""
+    """Return the drawing of a pool's connected and busy workers over time."""
     width, height, top = 480, 70, 8
     most = max([1.0, *use.connected])
 
@@ -145,8 +145,7 @@ _LONGEST = 300
 
 def element(name: str, *content: Markup | str, **attributes: float | str | None) -> Markup:
     """Return an SVG element with escaped strings.
-    In attribute names, ``klass`` stands for ``class`` and an underscore for a hyphen. None omits an
-    attribute.
+    In attribute names, ``klass`` means ``class`` and ``_`` means ``-``. None is omitted.
     """
     written = "".join(
         f' {_attribute(key)}="{escape(printable(short(value)))}"'

@@ -1,4 +1,4 @@
-"""Environment of a run from its record: versions, machine, hosts and manifest. No I/O."""
+"""Environment of a run from its record: versions, machine, hosts and manifest. Does no I/O."""
 
 from __future__ import annotations
 

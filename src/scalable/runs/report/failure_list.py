@@ -18,7 +18,7 @@ _VERSION = 1
 
 
 def render_failed(record: RunRecord, *, every: bool = False) -> str:
-    """Return a run's failures as plain text, with one or ``every`` example for each cause."""
+    """Return a run's failures as plain text, with one example (or ``every``) for each cause."""
     run_id, found = _run_id(record), causes(record.failures)
     total = sum(cause.count for cause in found)
     if not total:

@@ -51,9 +51,8 @@ def draw_front(plan: Plan) -> str:
 
 
 def front_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Return rows of a plan's choices: workers, time, its 80 %, cost and its 80 %.
-    The rows are evenly spaced and include the cheapest and the fastest. The chosen one starts with
-    ``@``.
+    """Return a plan's choices: workers, time, its 80 % quantile, cost, its 80 % quantile.
+    They are evenly spaced, from cheapest to fastest. The chosen one starts with ``@``.
     """
     unit, chosen = _unit(plan), _chosen(plan)
     return [_row(point, unit, chosen) for point in _listed(plan)]

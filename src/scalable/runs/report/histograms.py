@@ -1,4 +1,4 @@
-"""Distributions of running time, queue time and memory by task name. No I/O."""
+"""Distributions of running time, queue time and memory by task name. Does no I/O."""
 
 from __future__ import annotations
 

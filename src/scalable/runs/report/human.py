@@ -179,7 +179,7 @@ def _events(summary: Summary) -> Iterator[str]:
 
 
 def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line for each change of a pool with its reason, except changes by the plan."""
+    """Yield a line with the reason for each change of a pool, except changes by the plan."""
     made = [row for row in changes if row.get("tag") and row.get("source") not in (None, "plan")]
     if len(made) > _SHOWN_CHANGES:
         yield f"  ... {len(made) - _SHOWN_CHANGES} earlier changes (see the JSON report)"

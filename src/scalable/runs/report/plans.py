@@ -30,7 +30,8 @@ class ShownPlan(PublicNames, Plan):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan to a file as ``scalable plan --output`` does, and return its path.
-        An existing file is replaced. ``session.start(path)`` and ``scalable run --plan`` use it.
+        An existing file is replaced. ``session.start(path)`` and ``scalable run --plan`` read the
+        file.
         """
         write_whole(Path(path).resolve(), json.dumps(self.to_dict(), indent=2) + "\n")
         return Path(path)

@@ -121,7 +121,7 @@ _DEPTH = 20
 
 
 def shown_manifest(run: Path) -> str:
-    """Return a run's manifest as YAML, without values of variables. Empty if unreadable."""
+    """Return a run's manifest as YAML without the variables' values, or "" if unreadable."""
     file = run / "manifest.yaml"
     try:
         if file.stat().st_size > LARGEST:

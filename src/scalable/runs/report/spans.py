@@ -1,4 +1,4 @@
-"""Times when tasks ran and workers were connected, from a record's rows. No I/O."""
+"""Times when tasks ran and workers were connected, from a record's rows. Does no I/O."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Presence(NamedTuple):
 
 
 def number(value: object) -> float | None:
-    """Return a recorded number as a float, or None for any other value or a too large one."""
+    """Return a recorded number as a float, or None for other values and too large numbers."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if abs(value) < _MOST else None

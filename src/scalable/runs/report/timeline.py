@@ -1,4 +1,4 @@
-"""Timeline of a run: workers over time, coloured by task name. No I/O.
+"""Timeline of a run: workers over time, coloured by task name. Does no I/O.
 A run with few tasks shows each task. Otherwise, each cell (column and row) has the colour of the
 task name with the most time, so the size does not depend on the number of tasks.
 """
@@ -194,7 +194,7 @@ def _rows(
 
 
 def _groups(workers: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
-    """Return groups of workers with the same tag, at most :data:`ROWS` unless there are more."""
+    """Return at most :data:`ROWS` groups of workers with one tag, and a group of other tags."""
     count = sum(len(names) for names in workers.values())
     if count <= ROWS:
         return [(tag, [name]) for tag, names in workers.items() for name in names]
@@ -261,5 +261,5 @@ def _cells(
 
 
 def _places(positions: Iterable[float]) -> tuple[float, ...]:
-    """Return the positions without overlapping ones."""
+    """Return at most ``_MARKS`` different positions, rounded and sorted."""
     return tuple(sorted({round(position) for position in positions}))[:_MARKS]

@@ -1,4 +1,4 @@
-"""Comparison of two runs as a table. No I/O."""
+"""Comparison of two runs as a table. Does no I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Pair = tuple[Any, Any]
 
 
 def compare_runs(first: RunRecord, second: RunRecord) -> dict[str, Pair]:
-    """Return pairs (first run, second run) by name, None for unknown values."""
+    """Map names to pairs (first run, second run) of values. None means unknown."""
     one, other = _values(first), _values(second)
     names = dict.fromkeys([*one, *other])
     rows = {name: (one.get(name), other.get(name)) for name in names}

@@ -1,4 +1,4 @@
-"""Utilisation of each pool's workers and memory over a run. No I/O."""
+"""Utilisation of each pool's workers and memory over a run. Does no I/O."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Peaks:
 def reserved_memory(
     plan: Mapping[str, Any], resources: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, int]:
-    """Map tags to the bytes that one worker reserves, by the plan or else ``resources.jsonl``."""
+    """Map tags to the bytes that a worker reserves, from the plan or else ``resources.jsonl``."""
     found: dict[str, int] = {}
     for row in resources:
         limit, tag = number(row.get("limit")), text(row.get("tag"))

@@ -1,4 +1,4 @@
-"""Pages and data of the dashboard. Dask's HTTP server mounts them behind the token."""
+"""Pages and data of the dashboard. Dask's HTTP server requires the token for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class _Guarded(RequestHandler):
-    """Sets the headers of all responses."""
+    """Base of the dashboard's handlers, which sets the headers of all responses."""
 
     def set_default_headers(self) -> None:
         self.set_header("Content-Security-Policy", SECURITY_POLICY)
@@ -43,7 +43,7 @@ class PageFile(_Guarded):
 
 
 class Directory(_Guarded):
-    """Redirect for the page's address without its last slash."""
+    """Redirect from the page's address without the final slash."""
 
     def get(self) -> None:
         # Not by `redirect`, which uses the whole path: behind a proxy it is another one.

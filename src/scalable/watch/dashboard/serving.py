@@ -28,10 +28,9 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 class FarScheduler:
-    """Answers the page's requests on behalf of a remote scheduler.
+    """Stand-in for a remote scheduler that answers the page's requests.
     ``pem`` has the arguments of ``distributed.Security``. ``handlers`` maps names to coroutine
-    functions, as in a scheduler. ``pages_of_dask`` is False, because Dask's own pages are not
-    served.
+    functions. ``pages_of_dask`` is False, since Dask's own pages are not served.
     """
 
     pages_of_dask = False

@@ -37,7 +37,7 @@ class Sidebar:
         self._addresses: set[str] = set()
 
     async def clusters(self, *, now: bool = False) -> dict[str, Seen]:
-        """Return the clusters by id, except disconnected ones. They are read again if ``now``."""
+        """Return the clusters by id, except disconnected ones. ``now`` forces a new reading."""
         seen = await self._watch.clusters(0.0 if now else None)
         self._addresses |= {str(each.status.address) for each in seen.values()}
         return {key: each for key, each in seen.items() if not self._is_hidden(each)}
@@ -47,7 +47,7 @@ class Sidebar:
         return hidden_at is not None and shown_at(seen.directory) <= hidden_at
 
     async def models(self) -> list[dict[str, Any]]:
-        """Return the rows of all scalable's clusters, the oldest first."""
+        """Return the rows of all of scalable's clusters, the oldest first."""
         seen = await self.clusters()
         names = watching.names(each.status for each in seen.values())
         return [
@@ -61,7 +61,7 @@ class Sidebar:
         return seen or (await self._watch.clusters(0.0)).get(cluster_id)
 
     def not_ours(self, models: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the rows of Dask's own list about other clusters."""
+        """Return those rows of Dask's own list that describe other clusters."""
         return [m for m in models if m["scheduler_address"] not in self._addresses]
 
     # Buttons --------------------------------------------------------------------------------------
@@ -113,8 +113,7 @@ SHOWN = "shown-in-lab"
 
 def show(name: str) -> None:
     """Show a cluster in JupyterLab's sidebar again, after it was disconnected there.
-    ``name`` is the name, ``provider/name``, the id, or a prefix of the id. Raises ClusterError if
-    no cluster or several clusters match.
+    ``name`` may be ``provider/name`` or a prefix of the id. ClusterError unless one matches.
     """
     path = find(name).path / SHOWN
     path.touch(mode=0o600)
@@ -152,7 +151,7 @@ class Page:
 
     @property
     def cookie(self) -> str:
-        """Value of the header ``Cookie`` that opens the pages."""
+        """Value of the header ``Cookie`` that gives access to the pages."""
         return f"{cookie_name(self.token)}={self.token}"
 
 
@@ -185,7 +184,7 @@ def page_of(seen: Seen) -> Page:
 
 
 def _trusting(seen: Seen) -> ssl.SSLContext:
-    """Return a context that trusts the cluster's own CA. Its certificates have no host names."""
+    """Return a context that trusts the cluster's own CA, without checking host names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=seen.directory.pem()["tls_ca_file"])

@@ -1,4 +1,4 @@
-"""Metrics of an overview as objects of prometheus-client. No I/O.
+"""Metrics of an overview as objects of prometheus-client. Does no I/O.
 
 Names follow https://prometheus.io/docs/practices/naming/. Labels are bounded in number and size.
 """
@@ -44,7 +44,7 @@ class _Collected(Collector):
 
 
 def exported(overview: Overview) -> Iterator[Metric]:
-    """Yield the metrics of an overview with lasting rows of task names."""
+    """Yield the metrics of an overview that was made with ``lasting=True``."""
     yield from _cluster(overview)
     yield from _pools(overview.pools)
     yield from _calls(overview.tasks)

@@ -1,4 +1,4 @@
-"""Page of metrics. Dask's HTTP server mounts it behind the cluster's token."""
+"""Page of metrics in Dask's HTTP server, which requires the cluster's token."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class ClusterScreen(Screen[None]):
             self._look()
 
     def action_filter(self) -> None:
-        """Ask for a filter string for the rows."""
+        """Prompt for a string, and show only the rows that contain it."""
 
         def take(text: str | None) -> None:
             if text is not None:
@@ -410,7 +410,7 @@ Parts = list[tuple[str, str]]
 def details_of(
     grid: str | None, row: Row, table: Table, watched: Watched
 ) -> tuple[str, Parts, str | None]:
-    """Return title and parts of a row's details, and the subject to explain, or None."""
+    """Return the title and the parts of a row's details, and the subject to explain or None."""
     parts: Parts = [
         (column.title, cell) for column, cell in zip(table.columns, row.cells, strict=True)
     ]
@@ -503,7 +503,7 @@ class QuestionScreen(ModalScreen[str | None]):
 
 
 class Details(ModalScreen[None]):
-    """Titles and texts of any content, made harmless, with scrolling."""
+    """Scrollable titles and texts, made harmless for a terminal."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "leave", "Back")]
 
