@@ -9,7 +9,7 @@ import pytest
 from scalable import ScalableSession
 from scalable.runs import read_run
 from scalable.runs.report import report_on
-from scalable.views.cluster import cache_in_words
+from scalable.views.overview_tables import cache_in_words
 from verbs import program
 
 MANIFEST = """\

@@ -17,7 +17,7 @@ from scalable.model.cache_outcomes import (
 from scalable.model.overview import Overview
 from scalable.protocol.measured import USAGE, addition, cache_addition, measured
 from scalable.runs.summarizing import totals_of
-from scalable.views.cluster import cache_in_words, cache_line
+from scalable.views.overview_tables import cache_in_words, cache_line
 
 FOUND = CacheOutcome(OutcomeKind.FOUND, saved_s=2.0)
 WAITED = CacheOutcome(OutcomeKind.WAITED, saved_s=3.0)

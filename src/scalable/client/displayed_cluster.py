@@ -10,7 +10,7 @@ from tornado.ioloop import PeriodicCallback
 
 from scalable.exports import PublicNames
 from scalable.model.overview import Overview
-from scalable.views.clusters import render_cluster
+from scalable.views.notebooks import render_cluster
 
 logger = logging.getLogger("scalable.client")
 

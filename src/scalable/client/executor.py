@@ -41,7 +41,7 @@ from scalable.protocol.lending import slot_lent
 from scalable.protocol.messages import LARGE, Pickled, Reference
 from scalable.protocol.synchronous import in_place, run_next, runs_here
 from scalable.units import format_duration
-from scalable.views.clusters import render_executor
+from scalable.views.notebooks import render_executor
 
 logger = logging.getLogger("scalable.client")
 _Result = TypeVar("_Result")

@@ -22,10 +22,10 @@ from scalable.exports import PublicNames
 from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.operations import CONTROLLER
-from scalable.views.calls import explain_call
-from scalable.views.clusters import render_overview
 from scalable.views.explanation import Explanation, Explanations
 from scalable.views.facts import CallFacts
+from scalable.views.notebooks import render_overview
+from scalable.views.task_reasons import explain_call
 
 # Collections --------------------------------------------------------------------------------------
 

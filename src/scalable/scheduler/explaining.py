@@ -29,10 +29,10 @@ from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
 from scalable.scheduler.overviews import KEPT, RecentEvents
 from scalable.scheduler.pool_facts import ClusterState, PoolReader, name_of, running_on
-from scalable.views.calls import explain_call
 from scalable.views.explanation import Explanation, Explanations
 from scalable.views.facts import CallFacts, Failure, PoolFacts
-from scalable.views.pools import explain_pool
+from scalable.views.pool_reasons import explain_pool
+from scalable.views.task_reasons import explain_call
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -25,7 +25,7 @@ from scalable.scheduler.call_facts import ask_of, asked_tag
 from scalable.scheduler.pool_facts import PoolReader
 from scalable.views import impossible
 from scalable.views.explanation import Reason
-from scalable.views.pools import without_workers
+from scalable.views.pool_reasons import without_workers
 
 logger = logging.getLogger("scalable.scheduler")
 

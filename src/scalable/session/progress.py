@@ -97,7 +97,7 @@ class NotebookDisplay(Display):
 
 
 def _html(overviews: Sequence[Overview]) -> str:
-    from scalable.views.clusters import render_progress
+    from scalable.views.notebooks import render_progress
 
     return render_progress(overviews)
 

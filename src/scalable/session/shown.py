@@ -332,7 +332,7 @@ class Shown(PublicNames, SpendingMethods):
         return f"<ScalableSession {project!r} on {self.target!r}: {state}>"
 
     def _repr_html_(self) -> str:
-        from scalable.views.clusters import component_table, render_overview
+        from scalable.views.notebooks import component_table, render_overview
 
         facts: list[tuple[str, Any]] = [
             ("Target", self.target),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scalable.model.overview import CallCounts, Overview, TaskOverview
 from scalable.units import counted, format_duration
-from scalable.views.cluster import (
+from scalable.views.overview_tables import (
     cache_in_words,
     cache_line,
     pool_reasons,

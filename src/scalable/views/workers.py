@@ -9,7 +9,7 @@ from typing import Any
 from scalable.model.clusters import ClusterStatus
 from scalable.model.overview import WorkerOverview
 from scalable.units import format_bytes, format_duration
-from scalable.views.cluster import UNTAGGED_NAME
+from scalable.views.overview_tables import UNTAGGED_NAME
 from scalable.views.tables import Column, Table, row
 
 WORKER_COLUMNS = (

@@ -11,7 +11,7 @@ from scalable.model import Plan, PoolStatus, ScalePlan
 from scalable.model.overview import CallCounts, Overview, PoolOverview, TaskOverview
 from scalable.model.plan import FrontPoint
 from scalable.runs.report.plans import shown_plan
-from scalable.views.clusters import (
+from scalable.views.notebooks import (
     render_cluster,
     render_executor,
     render_overview,

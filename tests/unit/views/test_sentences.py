@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from scalable.model import PoolStatus
-from scalable.views.calls import explain_call
 from scalable.views.explanation import Explanations, Reason
 from scalable.views.facts import (
     AdaptiveFacts,
@@ -19,7 +18,8 @@ from scalable.views.facts import (
     RunningTask,
     UnmetNeed,
 )
-from scalable.views.pools import explain_pool
+from scalable.views.pool_reasons import explain_pool
+from scalable.views.task_reasons import explain_call
 
 MANAGER = (ManagerFacts("m", "attached", 0.5),)
 RUNS = RunningTask("fit-1", "fit", "a-1", 60.0)

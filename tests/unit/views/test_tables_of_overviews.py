@@ -5,7 +5,7 @@ from made_overviews import HEBREW, HOSTILE, NOW, events, failure, overview, pool
 
 from scalable.model.clusters import ClusterStatus
 from scalable.model.overview import CallCounts, Events, PredictedEnd
-from scalable.views.cluster import (
+from scalable.views.overview_tables import (
     SHOWN_TASKS,
     bar,
     decisions_table,

@@ -10,7 +10,7 @@ from scalable.clusters.discovery import RunningClusters
 from scalable.errors import ClusterError
 from scalable.model.clusters import ClusterStatus
 from scalable.model.overview import Events, RunningCall
-from scalable.views.cluster import tasks_table
+from scalable.views.overview_tables import tasks_table
 
 pytest.importorskip("textual")
 

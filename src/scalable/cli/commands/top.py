@@ -15,7 +15,7 @@ from scalable.cli.output import VERSION, Output, Result
 from scalable.clusters.discovery import look, running_clusters
 from scalable.errors import ClusterError
 from scalable.records import find
-from scalable.views.cluster import page
+from scalable.views.overview_tables import page
 from scalable.views.workers import clusters_table
 from scalable.watch.top.source import AllClusters
 

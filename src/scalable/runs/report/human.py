@@ -11,7 +11,7 @@ from typing import Any
 from scalable.runs import CostSummary, PoolSummary, Quantiles, Summary, TaskNameSummary
 from scalable.runs.report.table import WIDTH, on_one_line, shorten, table
 from scalable.units import format_amount, format_bytes, format_duration
-from scalable.views.cluster import cache_in_words, reason_rows
+from scalable.views.overview_tables import cache_in_words, reason_rows
 
 _NOT_CLOSED = {
     "interrupted": "its process ended without closing the run; the record is incomplete",

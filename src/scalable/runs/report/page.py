@@ -30,7 +30,7 @@ from scalable.runs.report.table import on_one_line, printable, shorten
 from scalable.runs.report.timeline import Timeline
 from scalable.runs.report.usage import PoolUse
 from scalable.units import counted, format_amount, format_bytes, format_duration
-from scalable.views.cluster import cache_in_words
+from scalable.views.overview_tables import cache_in_words
 from scalable.views.templates import above_notebooks, escaping_environment, trusted
 
 #: Maximum number of rows of the table of task names, and of characters of a name or a block.

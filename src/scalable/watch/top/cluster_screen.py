@@ -19,7 +19,7 @@ from textual.widgets import Button, Footer, Input, Static, TabbedContent, TabPan
 from scalable.errors import ScalableError
 from scalable.model.overview import Events, Overview, WorkerOverview
 from scalable.units import format_duration
-from scalable.views.cluster import (
+from scalable.views.overview_tables import (
     UNTAGGED_NAME,
     decisions_table,
     failure_in_words,

@@ -13,7 +13,7 @@ from scalable.units import counted, format_duration
 from scalable.views import impossible
 from scalable.views.explanation import Explanation, Reason, State
 from scalable.views.facts import CallFacts, NeededCall
-from scalable.views.pools import full, more_workers, without_workers
+from scalable.views.pool_reasons import full, more_workers, without_workers
 
 #: Words for one task, and for several, by state of a task whose result is needed.
 _NEEDED = {

@@ -9,7 +9,7 @@ from typing import Any
 from scalable.model import DeploymentSpec
 from scalable.model.components import WorkerRange
 from scalable.model.overview import Overview
-from scalable.views.cluster import (
+from scalable.views.overview_tables import (
     decisions_table,
     managers_table,
     pool_reasons,
