@@ -120,11 +120,14 @@ def shown():
     return [Overview(at=time.time(), tasks=(TaskOverview("fit", "big", CallCounts(done=5)),))]
 
 workflow.TICK_S = 0.05
-with LiveDisplay(sys.stderr) as display, ScriptTerminal(display, sys.stderr) as terminal:
-    code = workflow.run_script(
-        [sys.executable, "script.py"], os.environ, stdout=terminal.descriptor,
-        stderr=terminal.descriptor, started=terminal.begin, watch=lambda: display.update(shown()),
-    )
+with LiveDisplay(sys.stderr) as display:
+    # Its exit waits until all output of the script is shown.
+    with ScriptTerminal(display, sys.stderr) as terminal:
+        code = workflow.run_script(
+            [sys.executable, "script.py"], os.environ, stdout=terminal.descriptor,
+            stderr=terminal.descriptor, started=terminal.begin,
+            watch=lambda: display.update(shown()),
+        )
     lives = display.lives
 print("code", code, "lives", lives)
 """
