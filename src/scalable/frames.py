@@ -41,7 +41,7 @@ def own_frame_in(traceback: str) -> str | None:
     ]
     if not places:
         return None
-    return _innermost([places]) or _shown(places[-1])
+    return _innermost([places]) or _frame_line(places[-1])
 
 
 def _innermost(tracebacks: Iterable[Iterable[_Place]]) -> str | None:
@@ -50,13 +50,13 @@ def _innermost(tracebacks: Iterable[Iterable[_Place]]) -> str | None:
         for place in reversed(list(places)):
             owner = _owner(place[0])
             if owner == "user":
-                return _shown(place)
+                return _frame_line(place)
             if owner == "package" and installed is None:
-                installed = _shown(place)
+                installed = _frame_line(place)
     return installed
 
 
-def _shown(place: _Place) -> str:
+def _frame_line(place: _Place) -> str:
     file, line, name = place
     return f"{file}:{line} in {name}"
 

@@ -38,11 +38,12 @@ def harmless(text: str) -> str:
     r"""Return a string with its control characters shown as ``\x1b`` or ``\u202e``.
     Escape sequences could hide text or set a terminal's clipboard. Line breaks and tabs stay.
     """
-    return _CONTROLS.sub(_shown, text.replace("\r\n", "\n"))
+    return _CONTROLS.sub(lambda found: escaped(found[0]), text.replace("\r\n", "\n"))
 
 
-def _shown(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def escaped(character: str) -> str:
+    r"""Return a character as ``\x1b`` or ``\u202e``."""
+    number = ord(character)
     return f"\\x{number:02x}" if number <= _LAST_BYTE else f"\\u{number:04x}"
 
 

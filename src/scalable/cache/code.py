@@ -91,7 +91,7 @@ class Reach:
             try:
                 self.parts[name] = self._digest(name, item)
             except UnstableValueError as error:
-                self._cannot(f"{_shown(name)} holds {error.reason}")
+                self._cannot(f"{_own_name(name)} holds {error.reason}")
 
     def _cannot(self, sentence: str) -> None:
         logger.debug("a reference cannot be followed: %s", sentence)
@@ -204,7 +204,7 @@ class Reach:
         """Yield each reference in a code object, and the part that it leads to."""
         found = references(code)
         for hidden in sorted(found.names & HIDDEN):
-            self._cannot(f"{_shown(name)} uses {hidden}")
+            self._cannot(f"{_own_name(name)} uses {hidden}")
         for chain in found.globals:
             target = self._target(name, chain, space)
             if target is not None:
@@ -221,11 +221,11 @@ class Reach:
         if first in space:
             return self._reached(name, str(space.get("__name__", "")), space[first], chain)
         if first in DYNAMIC:
-            self._cannot(f"{_shown(name)} calls {first}()")
+            self._cannot(f"{_own_name(name)} calls {first}()")
         elif hasattr(builtins, first):
             return self._of_package("builtins", first, getattr(builtins, first))
         elif first != "__class__":
-            self._cannot(f"{_shown(name)} uses {first}, which is not defined")
+            self._cannot(f"{_own_name(name)} uses {first}, which is not defined")
         return None
 
     def _reached(self, name: str, module: str, value: Any, chain: tuple[str, ...]) -> str | None:
@@ -235,14 +235,14 @@ class Reach:
         while isinstance(value, types.ModuleType) and names:
             owner, module, constant = value, value.__name__, names.pop(0)
             if (module, constant) in IMPORTERS:
-                self._cannot(f"{_shown(name)} calls {module}.{constant}()")
+                self._cannot(f"{_own_name(name)} calls {module}.{constant}()")
                 return None
             value = _attribute(owner, constant)
             if value is _MISSING and not is_project(module):
                 value = owner  # the package makes it on first access
                 break
             if value is _MISSING:
-                self._cannot(f"{_shown(name)} uses {module}.{constant}, which is not defined")
+                self._cannot(f"{_own_name(name)} uses {module}.{constant}, which is not defined")
                 return None
             self._watch(lambda o=owner, c=constant: (_attribute(o, c),))  # type: ignore[misc]
         if module and not is_project(module) and is_known(module):
@@ -292,7 +292,7 @@ class Reach:
                 self._note_package(absolute)
                 for attribute in sorted(names.union(taken)):
                     if (absolute, attribute) in IMPORTERS:
-                        self._cannot(f"{_shown(name)} calls {absolute}.{attribute}()")
+                        self._cannot(f"{_own_name(name)} calls {absolute}.{attribute}()")
                 return
             found = importlib.import_module(absolute)
             for attribute in taken:
@@ -300,7 +300,7 @@ class Reach:
                     importlib.import_module(f"{absolute}.{attribute}")
         except (ImportError, ValueError) as error:
             self._cannot(
-                f"{_shown(name)} imports {module}, which cannot be imported here ({error})"
+                f"{_own_name(name)} imports {module}, which cannot be imported here ({error})"
             )
             return
         for attribute in taken or ("",):
@@ -377,7 +377,7 @@ def _attribute(module: types.ModuleType, name: str) -> Any:
     return sys.modules.get(f"{module.__name__}.{name}", _MISSING) if found is _MISSING else found
 
 
-def _shown(name: str) -> str:
+def _own_name(name: str) -> str:
     return name.partition(":")[2].partition("#")[0]
 
 

@@ -137,7 +137,7 @@ def with_package(error: BaseException | None) -> BaseException | None:
     """Name the local package of a missing module in its error. Return other errors unchanged."""
     if type(error) is not ModuleNotFoundError or not error.name:
         return error
-    words = _words(error.name)
+    words = _origin_phrase(error.name)
     if not words or words in str(error):
         return error
     told = ModuleNotFoundError(f"{error} {words}", name=error.name, path=error.path)
@@ -147,7 +147,7 @@ def with_package(error: BaseException | None) -> BaseException | None:
 
 
 @lru_cache(maxsize=256)  # finding a package reads the metadata of all, and many tasks may fail
-def _words(name: str) -> str:
+def _origin_phrase(name: str) -> str:
     """Return a phrase about a module's origin in this process, or "" if it is missing."""
     try:
         spec = importlib.util.find_spec(name)

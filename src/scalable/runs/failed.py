@@ -55,16 +55,16 @@ def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
         if details.get("phase") == "workflow":
             continue
         count, stamp, position = row.get("count"), row.get("timestamp"), details.get("position")
-        trace = _text(details.get("traceback"))
+        trace = text_or_none(details.get("traceback"))
         known = FailureDetails.from_dict(details)
         yield FailedRow(
-            failure_class=_text(row.get("failure_class")) or "unknown",
-            message=_text(row.get("message")) or "",
+            failure_class=text_or_none(row.get("failure_class")) or "unknown",
+            message=text_or_none(row.get("message")) or "",
             timestamp=stamp if isinstance(stamp, (int, float)) else None,
             count=count if isinstance(count, int) and count > 0 else 1,
-            task_id=_text(details.get("task_id")),
-            task_name=_text(details.get("task_name")),
-            tag=_text(details.get("tag")),
+            task_id=text_or_none(details.get("task_id")),
+            task_name=text_or_none(details.get("task_name")),
+            tag=text_or_none(details.get("tag")),
             position=position if isinstance(position, int) else None,
             details=replace(known, frame=known.frame or own_frame_in(trace or "")),
             traceback=trace,
@@ -89,5 +89,6 @@ def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[FailureCause, ...]:
     return tuple(sorted(found, key=lambda cause: -cause.count))
 
 
-def _text(value: object) -> str | None:
+def text_or_none(value: object) -> str | None:
+    """Return a value of a row if it is a string."""
     return value if isinstance(value, str) else None

@@ -16,6 +16,7 @@ from typing import Any
 
 from scalable.errors import RunError
 from scalable.liveness import SILENCE_S
+from scalable.runs.failed import text_or_none
 from scalable.runs.reading import last_write, read_run, read_status
 from scalable.runs.streams import RUN_FILE, SUMMARY_FILE, decode_object, stream_path
 from scalable.runs.summarizing import summarize
@@ -78,13 +79,13 @@ def _overview(path: Path) -> RunOverview:
     paid = cost if isinstance(cost, dict) else {}
     return RunOverview(
         run_id=path.name,
-        project=_text(run.get("project")) or "",
-        target=_text(run.get("target")) or "",
+        project=text_or_none(run.get("project")) or "",
+        target=text_or_none(run.get("target")) or "",
         state=state,
-        started_at=_text(run.get("started_at")),
+        started_at=text_or_none(run.get("started_at")),
         duration_s=_number(summary.get("duration_s")),
         cost=_number(paid.get("actual")),
-        currency=_text(paid.get("currency")),
+        currency=text_or_none(paid.get("currency")),
         calls=None if states is None else sum(_count(value) for value in states.values()),
         failed=None if states is None else _count(states.get("failed")),
         path=str(path),
@@ -199,10 +200,6 @@ def _epoch(moment: str | None) -> float:
         return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return 0.0
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _count(value: object) -> int:

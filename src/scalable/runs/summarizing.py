@@ -11,7 +11,7 @@ from typing import Any
 from scalable.model.cache_outcomes import CacheTally, CacheTotals
 from scalable.quantiles import Durations, Quantiles
 from scalable.runs.calls import FOUND, RecordedTasks, number_in, outcomes_in
-from scalable.runs.failed import FailedRow, failed_rows
+from scalable.runs.failed import FailedRow, failed_rows, text_or_none
 from scalable.runs.reading import RunRecord
 from scalable.runs.streams import STREAMS
 from scalable.runs.summary import (
@@ -51,13 +51,13 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
     if hits := sum(tags.total() for tags in found.values()):
         states[FOUND] = hits
     order = [state for state in _STATES if state in states]
-    started, ended = _text(run.get("started_at")), _text(run.get("ended_at"))
+    started, ended = text_or_none(run.get("started_at")), text_or_none(run.get("ended_at"))
     exit_code = run.get("exit_code")
     return Summary(
-        run_id=_text(run.get("run_id")) or record.path.name,
-        project=_text(run.get("project")) or "",
-        target=_text(run.get("target")) or "",
-        provider=_text(run.get("provider")) or "",
+        run_id=text_or_none(run.get("run_id")) or record.path.name,
+        project=text_or_none(run.get("project")) or "",
+        target=text_or_none(run.get("target")) or "",
+        provider=text_or_none(run.get("provider")) or "",
         status=record.status,
         started_at=started,
         ended_at=ended,
@@ -85,7 +85,7 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
         rerun_reasons=dict(Counter(chain.from_iterable(reruns.values())).most_common()),
         remembered=totals_of(record.remembered),
         exit_code=exit_code if isinstance(exit_code, int) else None,
-        error=_text(run.get("error")),
+        error=text_or_none(run.get("error")),
         path=str(record.path),
         malformed_lines=record.malformed_lines,
     )
@@ -125,7 +125,7 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
         worker, event = row.get("worker"), row.get("event")
         if not isinstance(worker, str) or not isinstance(event, str) or event == BILLED:
             continue
-        tag = present.get(worker) or _text(row.get("tag")) or NO_TAG
+        tag = present.get(worker) or text_or_none(row.get("tag")) or NO_TAG
         count = counts.setdefault(tag, Counter())
         if event == "requested":
             count["requested"] += 1
@@ -134,7 +134,7 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
             count["started"] += 1
         elif event == "removed" and worker in present:
             del present[worker]
-            reason = _text(row.get("reason")) or ""
+            reason = text_or_none(row.get("reason")) or ""
             count["removed"] += reason != REASON_CLOSED
             if reason.startswith(REASON_LOST):
                 count["lost"] += 1
@@ -193,10 +193,6 @@ def _epoch(moment: str | None) -> float | None:
     except ValueError:
         return None
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 # Cached results -----------------------------------------------------------------------------------

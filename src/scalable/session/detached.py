@@ -164,11 +164,11 @@ def _differing(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[str]:
             there = before.get(key, _ABSENT), after.get(key, _ABSENT)
             yield from _differing(*there, (*path, str(key)))
     elif before != after:
-        shown = f"{_text(before)} -> {_text(after)}"
+        shown = f"{_as_written(before)} -> {_as_written(after)}"
         yield f"{'.'.join(path)}: {'changed' if _HIDDEN.intersection(path) else shown}"
 
 
-def _text(value: Any) -> str:
+def _as_written(value: Any) -> str:
     if value is _ABSENT:
         return "(not set)"
     return value if isinstance(value, str) else json.dumps(value)

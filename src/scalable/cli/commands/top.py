@@ -41,7 +41,7 @@ def command(name: str | None, *, once: bool, output: Output) -> int:
         _run(name)
         return 0
     if name is not None:
-        output.show(_shown(*look(name)))
+        output.show(_page_result(*look(name)))
         return 0
     living = running_clusters()
     for error in living.errors:
@@ -66,7 +66,7 @@ def _run(name: str | None) -> None:
     TopApp(AllClusters(), name).run()
 
 
-def _shown(overview: Overview, events: Events) -> Result:
+def _page_result(overview: Overview, events: Events) -> Result:
     told = {"decisions": list(events.decisions), "failures": list(events.failures)}
     data = {"version": VERSION, **overview.to_dict(), **told}
     return Result("\n".join(page(overview, events, WIDTH)) + "\n", data)

@@ -62,12 +62,16 @@ def discover() -> list[dict[str, Any]]:
         if directory.is_relative_to(settings.state_dir() / "clusters" / cluster_id):
             rows.setdefault(cluster_id, Counter())[element.name] += 1
     return [
-        {"id": cluster_id, "provider": "slurm", "what": ", ".join(map(_words, counts.items()))}
+        {
+            "id": cluster_id,
+            "provider": "slurm",
+            "what": ", ".join(map(_job_count, counts.items())),
+        }
         for cluster_id, counts in rows.items()
     ]
 
 
-def _words(counted: tuple[str, int]) -> str:
+def _job_count(counted: tuple[str, int]) -> str:
     name, count = counted
     return f"job {name}" if count == 1 else f"{count} jobs {name}"
 

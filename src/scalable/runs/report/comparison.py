@@ -151,14 +151,14 @@ def render_comparison(comparison: Comparison) -> str:
     confidence = comparison.confidence
     said = "" if confidence is None else f" (confidence was {confidence:.2f})"
     rows = [
-        ("time", *_shown(comparison.time_s, format_duration)),
-        ("worker-seconds", *_shown(comparison.worker_seconds, "{:.0f}".format)),
+        ("time", *_compared_cells(comparison.time_s, format_duration)),
+        ("worker-seconds", *_compared_cells(comparison.worker_seconds, "{:.0f}".format)),
     ]
     if comparison.cost != (None, None):
         price = partial(format_amount, unit=comparison.currency)
-        rows.append((f"cost, {comparison.currency}", *_shown(comparison.cost, price)))
+        rows.append((f"cost, {comparison.currency}", *_compared_cells(comparison.cost, price)))
     rows += [
-        (f"workers of {tag}", *_shown(pair, "{:.0f}".format))
+        (f"workers of {tag}", *_compared_cells(pair, "{:.0f}".format))
         for tag, pair in comparison.workers.items()
     ]
     lines = [
@@ -179,14 +179,14 @@ def render_comparison(comparison: Comparison) -> str:
     ):
         pairs = {name: getattr(task, key) for name, task in comparison.tasks.items()}
         if any(pair != (None, None) for pair in pairs.values()):
-            shown = [(name, *_shown(pair, show)) for name, pair in pairs.items()]
+            shown = [(name, *_compared_cells(pair, show)) for name, pair in pairs.items()]
             lines += ["", title, *table(("task", "predicted", "actual", "ratio"), shown)]
     for advice in comparison.memory_advice:
         lines += ["", said_memory(advice)]
     return "\n".join(lines) + "\n"
 
 
-def _shown(pair: Pair, show: Any) -> tuple[str, str, str]:
+def _compared_cells(pair: Pair, show: Any) -> tuple[str, str, str]:
     predicted, actual = pair
     texts = [_MISSING if value is None else str(show(value)) for value in pair]
     ratio = f"{actual / predicted:.2f}" if predicted and actual is not None else _MISSING

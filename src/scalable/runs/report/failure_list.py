@@ -91,17 +91,17 @@ def _failure(failed: FailedRow, *, in_full: bool) -> Iterator[str]:
     yield from (_fact(name, value) for name, value in facts.items() if value)
     if not in_full:
         return
-    yield from _text("standard error of the child process", details.stderr)
-    yield from _text("output of the child process", details.stdout)
-    yield from _text("last output of the worker", details.output)
-    yield from _text("traceback", failed.traceback)
+    yield from _indented_text("standard error of the child process", details.stderr)
+    yield from _indented_text("output of the child process", details.stdout)
+    yield from _indented_text("last output of the worker", details.output)
+    yield from _indented_text("traceback", failed.traceback)
 
 
 def _fact(name: str, value: str) -> str:
     return shorten(f"  {name}: {on_one_line(value)}", 4 * WIDTH)
 
 
-def _text(name: str, text: str | None) -> Iterator[str]:
+def _indented_text(name: str, text: str | None) -> Iterator[str]:
     if not text:
         return
     yield f"  {name}:"

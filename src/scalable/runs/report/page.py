@@ -59,7 +59,7 @@ _PAGE = """\
 def render_page(report: ReportParts) -> str:
     """Return the report as a whole page."""
     style = f"html{{color-scheme:light dark}}body{{margin:0}}\n{_style()}"
-    script = _text("page.js")
+    script = _resource_text("page.js")
     policy = (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
         "base-uri 'none'; form-action 'none'"
@@ -96,7 +96,7 @@ def _body(report: ReportParts) -> Markup:
         return next((amount for tag in task.tags if (amount := reserved.get(tag))), None)
 
     currency = "" if summary.cost is None else summary.cost.currency
-    template = _environment().from_string(_text("body.html"))
+    template = _environment().from_string(_resource_text("body.html"))
     written = template.render(
         report=report,
         status=said_status(summary),
@@ -139,11 +139,11 @@ def _firsts(values: Mapping[str, Any], count: int) -> list[tuple[str, Any]]:
 @functools.cache
 def _style() -> str:
     fills = "".join(f".sr .f{n}{{fill:var(--task-{n})}}" for n in range(len(LIGHT)))
-    return f"{css_variables()}{_text('page.css')}{fills}"
+    return f"{css_variables()}{_resource_text('page.css')}{fills}"
 
 
 @functools.cache
-def _text(name: str) -> str:
+def _resource_text(name: str) -> str:
     return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
 
 

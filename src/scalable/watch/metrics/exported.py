@@ -18,6 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from scalable.harmless import escaped
 from scalable.model.clusters import STATES
 from scalable.model.costs import CURRENCY
 from scalable.model.names import is_control
@@ -194,7 +195,6 @@ def _number(values: Mapping[str, object], name: str) -> float:
 
 #: Maximum characters of a label. Of longer strings a prefix is kept.
 LONGEST_VALUE = 100
-_LAST_BYTE = 0xFF
 
 
 def label(text: object) -> str:
@@ -202,10 +202,5 @@ def label(text: object) -> str:
     given = str(text)
     if given.isascii() and given.isprintable() and len(given) <= LONGEST_VALUE:
         return given
-    shown = "".join(_shown(c) if is_control(c) else c for c in given[: LONGEST_VALUE + 1])
+    shown = "".join(escaped(c) if is_control(c) else c for c in given[: LONGEST_VALUE + 1])
     return shown if len(shown) <= LONGEST_VALUE else f"{shown[: LONGEST_VALUE - 3]}..."
-
-
-def _shown(character: str) -> str:
-    number = ord(character)
-    return f"\\x{number:02x}" if number <= _LAST_BYTE else f"\\u{number:04x}"
