@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Bytecode is kept: without it each of the many processes of the tests compiles every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-places test-slow test-matrix format docs-options slurm places clean
+.PHONY: demo test test-places test-slow test-matrix format docs docs-options slurm places clean
 demo: $(VENV)/.examples
 	@echo "running the example: half a minute"
 	$(BIN)/python -m scalable run examples/climate-ensemble/scalable.yaml \
@@ -57,6 +57,10 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The documentation as a site, in .cache/site. NO_MKDOCS_2_WARNING silences the news of its theme.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 docs-options: $(VENV)/.test
 	$(BIN)/python docs/reference.py
 
@@ -75,13 +79,17 @@ $(VENV)/.test: pyproject.toml scripts/environment
 	$(INSTALL) $@ --editable '.[examples]' --group test
 	@touch $(VENV)/.examples
 
+$(VENV)/.docs: pyproject.toml scripts/environment
+	@echo "installing what the site needs into $(VENV): half a minute"
+	$(INSTALL) $@ --editable . --group docs
+
 # The Dask operator has an environment of its own, which also has the packages of the other. There, tests
 # would meet its plug-ins for the discovery of clusters.
 OPERATOR := $(VENV)/operator/bin/python
 PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 $(VENV)/.places: pyproject.toml scripts/environment
 	@echo "installing what the tests of places need into $(VENV): about three minutes"
-	$(INSTALL) $(VENV)/.test --editable '.[examples]' --group test --group places
+	$(INSTALL) $(VENV)/.test --editable '.[examples]' --group test --group places --group docs
 	@$(BIN)/python -m venv --clear --without-pip $(VENV)/operator
 	@$(BIN)/python $(PACKAGES) >"$$($(OPERATOR) $(PACKAGES))/development.pth"
 	@$(BIN)/pip --python $(OPERATOR) install --quiet --disable-pip-version-check --group operator

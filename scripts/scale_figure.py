@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw the figure of docs/scale.md: throughput and latency over the number of workers, as SVG.
+"""Draw a figure for benchmarks/results: throughput and latency over the number of workers, as SVG.
 
     python scripts/scale_figure.py FIGURE.svg MEASURES.json [MEASURES.json ...]
 

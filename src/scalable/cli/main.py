@@ -83,6 +83,7 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"scalable.cli.commands.{cmd_name}")
         command: click.Command = module.command
+        command.name = cmd_name
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
