@@ -87,7 +87,7 @@ def summary(found: Sequence[Difference]) -> str:
 
 
 def nearness(parts: Mapping[str, str], others: Mapping[str, str]) -> tuple[bool, int]:
-    """Return how near two keys are (larger is nearer): equal arguments first, then equal parts."""
+    """Return the similarity of two keys: whether their arguments are equal, and the equal parts."""
     return _arguments(parts) == _arguments(others), len(parts.items() & others.items())
 
 

@@ -215,8 +215,8 @@ class ResultStore:
     ) -> Collected:
         """Remove results until the store is within its limits, and files of killed processes.
         ``limit`` is in bytes, ``max_age_s`` in seconds since the last use. Results are chosen by
-        last use, computing time and size, and their readers are not interrupted. A dry run only
-        reports results. Raises OSError if the store cannot be changed.
+        last use, computing time and size, and their readers are not interrupted. A dry run removes
+        nothing and reports what would be removed. Raises OSError if the store cannot be changed.
         """
         collected = collect(self._place, self.entry, limit, max_age_s, dry_run=dry_run)
         if self._leases is None or dry_run:
@@ -285,7 +285,7 @@ class ResultStore:
         return found
 
     def _note_use(self, key: str, opened: Opened) -> None:
-        """Record a use, at most every ``NOTED_S`` seconds of monotonic time."""
+        """Record a use, at most once every ``NOTED_S`` seconds (monotonic)."""
         now = time.monotonic()
         with self._lock:
             if now - self._noted.get(key, -NOTED_S) < NOTED_S:

@@ -348,7 +348,7 @@ PLACE_TIMEOUT_S = 2.0
 
 
 async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> Future[Any]:
-    """Upload an object to a worker with a tag, and repeat that if the worker leaves.
+    """Upload an object to a worker with a tag, and again to another if the worker leaves.
     Runs in the client's event loop. ``is_ours`` is true if the scheduler has our plugins.
     """
     pauses = iter(UPLOAD_PAUSES_S)

@@ -42,7 +42,8 @@ _STATE = "distributed.scheduler:SchedulerState"
 )
 class CarriedNode(GraphNode):
     """A graph node that a worker unpickles only when the task starts.
-    An import error in earlier unpickling would stop the worker. ``code`` is a code id or "".
+    If it were unpickled on arrival, an import error would stop the worker. ``code`` is the id of
+    the uploaded code, or "" without any.
     """
 
     __slots__ = (

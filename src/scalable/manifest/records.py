@@ -87,7 +87,7 @@ def _joined(shapes: list[_Shape]) -> _Shape:
 
 
 def _typed_value(node: Node, shape: _Shape) -> Any:
-    """Return plain values for a model, without keys whose value is missing or broken."""
+    """Return plain values for a model, without keys whose value is missing or invalid."""
     if isinstance(node, Scalar):
         # Not isinstance: a boolean is an int there, and `account: true` is a mistake. An empty
         # value is read as a string, `null` and `~` are not.

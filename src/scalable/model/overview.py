@@ -125,7 +125,7 @@ class PredictedEnd:
 
 @dataclass(frozen=True)
 class Overview:
-    """A cluster at one moment."""
+    """Snapshot of a cluster's state."""
 
     #: Seconds since 1970.
     at: float

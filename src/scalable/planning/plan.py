@@ -44,7 +44,7 @@ def make_plan(
     request: PlanRequest | None = None,
 ) -> Plan:
     """Return a plan with worker counts, predicted time, cost and reasons.
-    ``spec`` must have no :func:`.counts.conflicts`. Equal input gives equal plans. Without
+    ``spec`` must be free of :func:`.counts.conflicts`. Equal input gives equal plans. Without
     ``request``, the manifest alone determines the counts. Raises PlanError if no counts within the
     bounds meet the deadline or the budget.
     """

@@ -143,7 +143,7 @@ class Machines:
         return best
 
     def by_price(self, cpus: float, memory_bytes: int, gpus: int = 0) -> list[Offer]:
-        """Return the types that hold workers of this total size, cheapest first."""
+        """Return the machine types with at least these resources in total, cheapest first."""
         suited = [offer for offer in self.offers if bool(offer.shape.gpus) == bool(gpus)]
         size = cpus, memory_bytes + self.reserved_bytes, gpus
         return by_price(suited, *size, spot=self.spot)

@@ -289,7 +289,7 @@ class AWSCloud:
         return removed
 
     async def leftovers(self, marks: Mapping[str, str]) -> dict[str, str]:
-        """Describe roles and groups of clusters without files, by cluster id."""
+        """Describe, by cluster id, roles and security groups of clusters whose files are gone."""
         what = "roles or security groups of a cluster that has ended"
         return dict.fromkeys(await self._left_behind(marks, await self._alive()), what)
 

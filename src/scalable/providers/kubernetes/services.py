@@ -63,7 +63,7 @@ REMOVAL_POLL_S = 0.5
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the detached cluster's site in a target's options."""
+    """Return where a detached cluster of these target options runs: its context and namespace."""
     context = options["context"] or current_context()
     return {"context": context, "namespace": str(options["namespace"])}
 

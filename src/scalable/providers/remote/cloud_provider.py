@@ -69,7 +69,7 @@ class CloudProvider(ABC):
         Raises
         ------
         ProviderError
-            If the cloud refuses, or the scheduler does not run in time. Nothing is left running.
+            If the cloud refuses, or the scheduler does not start in time. Nothing is left running.
         """
         from scalable.providers.remote.machine_site import MachineSite
         from scalable.providers.remote.session_cluster import SessionCluster

@@ -191,7 +191,7 @@ class MachineLauncher:
                         its.refused = str(error)
 
     def _renew(self, its: _Placed, *, spot: bool) -> None:
-        """Replace the request by one with a name that was never used."""
+        """Replace the request with one whose name has never been used."""
         its.attempt += 1
         units = tuple(unit for unit in its.request.units if unit in its.left)
         name = f"{units[0]}.{its.attempt}"

@@ -226,7 +226,7 @@ def _calls(spans: Iterable[Span], colours: Mapping[str, int], axis: _Axis) -> li
 def _cells(
     spans: Iterable[Span], colours: Mapping[str, int], axis: _Axis, workers: int
 ) -> list[Block]:
-    """Return the blocks of cells in which a row's workers had tasks."""
+    """Return the blocks of adjacent cells in which a row's workers ran tasks."""
     kinds = OTHER + 1
     filled = [0.0] * (COLUMNS * kinds)
     for span in spans:
