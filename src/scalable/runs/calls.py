@@ -136,7 +136,7 @@ class RecordedTasks:
         return {tag for kind in kinds for tag in self._kinds[kind][1]}
 
     def states(self, calls: Iterable[int]) -> Counter[str]:
-        """Count tasks by state: the latest final one, else the latest. Cache hits are not counted."""
+        """Count tasks by state: the latest final one, else the latest. Skip cache hits."""
         states: Counter[str] = Counter()
         for call in calls:
             if self._last[call] == FOUND:

@@ -119,7 +119,7 @@ def comparison_result(run: str) -> Result:
 def plan_result(
     plan: Plan, scripts: Mapping[str, str] | None = None, *, front: bool = False
 ) -> Result:
-    """Return a result with a plan, its workers' scripts and, if ``front``, the alternative plans."""
+    """Return a result with a plan, its workers' scripts and, if ``front``, its alternatives."""
     from scalable.runs.report.front import draw_front
     from scalable.runs.report.plans import render_plan
 

@@ -112,7 +112,7 @@ def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]
 
 
 def last_moment(record: RunRecord, of_calls: float) -> float:
-    """Return the epoch seconds of the latest row, or 0. ``of_calls`` is that of the latest task row."""
+    """Return the epoch seconds of the latest row, or 0. ``of_calls`` is that of task rows."""
     moments = (number(row.get("timestamp")) for row in record.workers)
     return max(0.0, of_calls, *(moment for moment in moments if moment is not None))
 
