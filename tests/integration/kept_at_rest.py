@@ -53,6 +53,7 @@ BOUNDED = {
     "scalable.scheduler.worker_removals.WorkerRemovals._dismissed": WORKERS,
     "scalable.scheduler.worker_removals.WorkerRemovals._excused": WORKERS,
     "scalable.scheduler.worker_removals.WorkerRemovals._gone": WORKERS,
+    "scalable.scheduler.worker_removals.WorkerRemovals._lost_at_work": WORKERS,
     "scalable.scheduler.worker_removals.WorkerRemovals._lost_with": 2 * WORKERS,
     "scalable.scheduler.worker_removals.WorkerRemovals._withheld": WORKERS,
     "scalable.scheduler.bundle_relay.LostBundles._lost": 4 * REMEMBERED,

@@ -1,6 +1,9 @@
-"""Workers that somebody else, or scalable itself, has ended: replaced however often, no crash loop."""
+"""Workers that tasks, somebody else or scalable itself ended are replaced, without a crash loop."""
+
+import os
 
 import pytest
+from distributed.scheduler import KilledWorker
 
 from scalable import ScalableSession
 
@@ -19,6 +22,10 @@ def few_starts_end_a_pool():
 
 def inc(x):
     return x + 1
+
+
+def leave():
+    os._exit(3)
 
 
 def give_up(dask_worker):
@@ -71,4 +78,13 @@ def test_a_client_may_retire_the_workers_often(session, eventually):
         seen |= fresh
         client.retire_workers(names=list(fresh), close_workers=True)
     assert client.submit(inc, 42, tag="a").result(timeout=60) == 43
+    assert session.cluster.pools["a"].reason is None
+
+
+def test_task_that_exits_each_worker_leaves_the_pool_running(session):
+    client, before = session.client, session.cluster.pools["a"].lost
+    with pytest.raises(KilledWorker, match="exit code 3"):
+        client.submit(leave, tag="a").result(timeout=300)
+    assert session.cluster.pools["a"].lost - before >= CRASH_LOOP_STARTS
+    assert client.submit(inc, 43, tag="a").result(timeout=300) == 44
     assert session.cluster.pools["a"].reason is None

@@ -239,7 +239,7 @@ class Reconciler:
 
     def _decide(self, view: SchedulerView, now: float) -> NextSteps:
         units = self.inventory.units.values()
-        for unit in refresh(units, view.workers, now, view.dismissed):
+        for unit in refresh(units, view.workers, now, view.dismissed, view.lost_at_work):
             pool = self.inventory.pools[unit.pool]
             pool.connected()
             pool.wait_s = now - unit.launched_at
@@ -265,20 +265,24 @@ class Reconciler:
     # Losses and renewals ------------------------------------------------------------------------
 
     def _lose(self, loss: Loss, now: float) -> Iterable[str]:
-        """Replace a lost unit, or stop its pool in a crash loop. Return the unit's worker names.
-        Units that were stopped from outside are always replaced.
+        """Replace a lost unit, or stop its pool in a crash loop. Return its workers' names.
+        Units that were stopped from outside, or lost with tasks, are always replaced: the tasks
+        fail after a few losses.
         """
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
         unit.leaving, unit.superseded = f"lost: {loss.reason}", True
         pool.lost += 1
         pool.last_loss = f"{loss.name}: {loss.reason}"
-        if loss.from_outside:
+        started = loss.from_outside or unit.at_work
+        if started:
             unit.starts = unit.starts[:-1]
-        if unit.connected_at is None:
+        if unit.at_work:
+            pool.connected()
+        elif unit.connected_at is None:
             (pool.pause if loss.from_outside else pool.back_off)(now)
         crashes = pool.failures >= CRASH_LOOP_STARTS or in_crash_loop(unit.starts, now)
-        gives_up = crashes and not loss.from_outside
+        gives_up = crashes and not started
         if gives_up:
             logger.debug("pool %r is in a crash loop", pool.tag)
             pool.giving_up = True

@@ -29,6 +29,8 @@ class SchedulerView:
     end: bool = False
     #: Last addresses of workers that were stopped or announced it, by name: no crashes.
     dismissed: Mapping[str, str] = field(default_factory=dict)
+    #: Last addresses of workers that were lost while they had tasks, by name: no failed starts.
+    lost_at_work: Mapping[str, str] = field(default_factory=dict)
     #: Whether the next reports have to contain charges.
     counts_costs: bool = False
 
@@ -79,6 +81,7 @@ class SchedulerLink:
             known=answer["known"],
             end=answer["end"],
             dismissed=answer["dismissed"],
-            # A scheduler of an earlier version does not send it.
+            # A scheduler of an earlier version does not send these.
+            lost_at_work=answer.get("lost_at_work", {}),
             counts_costs=answer.get("counts_costs", False),
         )

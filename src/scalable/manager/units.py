@@ -59,6 +59,8 @@ class Unit:
     suspended: bool = False
     #: Whether a missing worker was stopped by the scheduler, or announced its exit.
     dismissed: bool = False
+    #: Whether a missing worker was lost while it had tasks, or a connected one has tasks.
+    at_work: bool = False
     #: Whether another unit replaces this one, perhaps under the same name.
     superseded: bool = False
 
@@ -97,15 +99,22 @@ def refresh(
     workers: Mapping[str, WorkerView],
     now: float,
     dismissed: Mapping[str, str] | None = None,
+    lost_at_work: Mapping[str, str] | None = None,
 ) -> list[Unit]:
     """Update units from the scheduler's view, and return those that have newly connected.
-    ``now`` is monotonic. A nanny's restart not requested by a client counts towards a crash loop.
+    ``now`` is monotonic. A nanny's restart counts towards a crash loop, unless a client requested
+    it or a task caused it.
     """
     connected = []
     for unit in units:
         ends = {(dismissed or {}).get(name) for name in unit.worker_names}
         unit.dismissed = not unit.addresses.isdisjoint(ends)
         here = [workers[name] for name in unit.worker_names if name in workers]
+        lost = {a for name in unit.worker_names if (a := (lost_at_work or {}).get(name))}
+        # A worker may be lost with its first task before this manager has seen it connected.
+        at_work = lost & unit.addresses if unit.addresses else lost
+        unit.at_work = bool(at_work) or any(view.processing for view in here)
+        ends |= lost
         if len(here) < len(unit.worker_names):
             unit.missing_since = unit.missing_since or now
             continue

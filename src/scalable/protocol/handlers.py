@@ -364,6 +364,8 @@ class HeartbeatAnswer(TypedDict):
     #: Worker name -> its address when the scheduler stopped it or it announced its exit; its end
     #: was not a crash.
     dismissed: dict[str, str]
+    #: Worker name -> its address when it was lost with tasks; its end was not a failed start.
+    lost_at_work: dict[str, str]
     #: True if the scheduler counts costs, so that reports must contain charges.
     counts_costs: bool
 
@@ -377,6 +379,7 @@ def refused_heartbeat() -> HeartbeatAnswer:
         "orders": {},
         "end": False,
         "dismissed": {},
+        "lost_at_work": {},
         "counts_costs": False,
     }
 

@@ -360,6 +360,7 @@ class ManagerRpc:
             "orders": cluster.demand.orders(manager),
             "end": cluster.ending is not None,
             "dismissed": cluster.removals.dismissed(known),
+            "lost_at_work": cluster.removals.lost_at_work(known),
             "counts_costs": cluster.spending.counts,
         }
 

@@ -54,6 +54,7 @@ class WorkerRemovals:
         self._begun: dict[str, None] = {}
         self._gone: dict[str, str] = {}
         self._dismissed: dict[str, str] = {}
+        self._lost_at_work: dict[str, str] = {}
         self._reasons: dict[str, str] = {}  # of workers that have announced that they leave
         self._why: dict[str, str] = {}  # of all drained workers
         ignore_worker_status(scheduler, self._ignores)
@@ -133,9 +134,10 @@ class WorkerRemovals:
         return connected
 
     def allow_work(self, workers: Iterable[str]) -> None:
-        """Undo :meth:`withhold_work` for the given workers."""
+        """Undo :meth:`withhold_work` for the given workers, which are about to start."""
         for name in workers:
             self._withheld.pop(name, None)
+            self._lost_at_work.pop(name, None)  # of an earlier worker with the name
 
     def begin(self, worker: str) -> bool:
         """Return whether this worker may start: no other worker of its name has started."""
@@ -184,6 +186,10 @@ class WorkerRemovals:
         """Return the addresses of workers that were stopped or exited on their own, by name."""
         return {name: self._dismissed[name] for name in names if name in self._dismissed}
 
+    def lost_at_work(self, names: Iterable[str]) -> dict[str, str]:
+        """Map the names of workers that were lost while they had tasks to their addresses."""
+        return {name: self._lost_at_work[name] for name in names if name in self._lost_at_work}
+
     def named(self, names: Iterable[str]) -> list[WorkerState]:
         wanted = set(names)
         return [ws for ws in self.scheduler.workers.values() if str(ws.name) in wanted]
@@ -222,6 +228,8 @@ class WorkerRemovals:
             self._dismiss(lost.address)
         if not lost.expected:
             logger.debug("worker %s is lost with %d tasks", name, len(lost.running))
+            if lost.running:
+                _remember(self._lost_at_work, name, lost.address)
             if name in self._excused:
                 self._excuse(name, lost.running)
             else:

@@ -19,6 +19,7 @@ class FakeLink:
 
     def __init__(self):
         self.workers = {}
+        self.lost_at_work = {}
         self.withheld = set()
         self.before_withholding = lambda: None
         self.calls = Counter()
@@ -28,7 +29,7 @@ class FakeLink:
 
     async def heartbeat(self, report):
         self.calls["heartbeat"] += 1
-        return SchedulerView(dict(self.workers))
+        return SchedulerView(dict(self.workers), lost_at_work=dict(self.lost_at_work))
 
     async def withhold_work(self, units):
         act, self.before_withholding = self.before_withholding, lambda: None

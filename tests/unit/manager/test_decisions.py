@@ -125,6 +125,22 @@ def test_a_restart_that_a_client_asked_for_counts_as_none():
     assert not restarted.dismissed
 
 
+def test_restart_after_a_loss_with_tasks_counts_as_none():
+    restarted = unit("x", addresses=frozenset({"tcp://1"}), starts=(1.0,))
+    refresh([restarted], {"x": WorkerView("tcp://2")}, 7.0, {}, {"x": "tcp://1"})
+    assert (restarted.starts, restarted.at_work) == ((1.0,), True)
+    refresh([restarted], {}, 8.0, {}, {"x": "tcp://1"})  # lost again, this time without a task
+    assert not restarted.at_work
+
+
+def test_worker_lost_with_its_first_task_has_started():
+    unseen = unit("x", addresses=frozenset(), phase=Phase.LAUNCHING, connected_at=None)
+    refresh([unseen], {}, 7.0)
+    assert not unseen.at_work
+    refresh([unseen], {}, 8.0, {}, {"x": "tcp://1"})
+    assert unseen.at_work
+
+
 def test_victims_are_unlaunched_then_unconnected_then_idle_then_least_loaded():
     units = {name: unit(name) for name in ("light", "idle", "full", "heavy", "starting")}
     workers = {

@@ -9,7 +9,7 @@ from house import in_house
 from scalable.errors import ProviderError
 from scalable.manager import reconciler as module
 from scalable.manager.launcher import LimitReachedError, Observation, UnitState
-from scalable.manager.units import WorkerView
+from scalable.manager.units import CRASH_LOOP_STARTS, WorkerView
 
 
 def test_another_pool_is_launched_scaled_and_replaced_during_a_slow_launch():
@@ -125,7 +125,7 @@ def test_a_refusal_degrades_its_own_pool_alone(error):
         await house.until(lambda: house.inventory.pools["slow"].degraded is not None)
         await house.until(lambda: house.quick.launched)
         assert house.inventory.pools["quick"].degraded is None
-        assert sorted(house.slow.stopped) == ["slow-c1-0", "slow-c1-1"]
+        await house.until(lambda: sorted(house.slow.stopped) == ["slow-c1-0", "slow-c1-1"])
         house.slow.error = None
         house.inventory.want("slow", 2)
         await house.until(lambda: len(house.slow.launched) == 2)
@@ -246,5 +246,32 @@ def test_of_too_many_units_those_are_started_that_the_place_has_room_for():
         room = 8
         await house.until(lambda: again() or len(place.observed) == 8)
         await house.until(lambda: house.inventory.status()["quick"].waiting is None)
+
+    in_house(scenario)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_losses_with_tasks_stop_no_pool(seen):
+    async def scenario(house):
+        losses = 2 * CRASH_LOOP_STARTS
+        house.inventory.want("quick", 1)
+        for number in range(losses):
+            await house.until(lambda number=number: len(house.quick.launched) == number + 1)
+            name = house.quick.launched[-1]
+            if seen:  # otherwise its first task ends it between two passes
+                house.quick.connect(name)
+                await house.until(lambda: house.inventory.status()["quick"].running == 1)
+            house.link.lost_at_work[name] = f"tcp://{name}"
+            house.quick.kill(name)
+        await house.until(lambda: len(house.quick.launched) == losses + 1)
+        assert house.inventory.status()["quick"].reason is None
+        # Without tasks, five starts are the end.
+        for number in range(CRASH_LOOP_STARTS):
+            await house.until(lambda n=number: len(house.quick.launched) == losses + n + 1)
+            name = house.quick.launched[-1]
+            house.quick.connect(name)
+            await house.until(lambda: house.inventory.status()["quick"].running == 1)
+            house.quick.kill(name)
+        await house.until(lambda: house.inventory.status()["quick"].reason)
 
     in_house(scenario)

@@ -82,6 +82,15 @@ def test_only_workers_that_crashed_are_not_dismissed(removals, monkeypatch):
     assert removals.dismissed(["retired"])
 
 
+def test_worker_lost_with_tasks_is_reported_until_its_name_starts_again(removals, monkeypatch):
+    for name, calls in (("a-1", ("call",)), ("a-2", ())):
+        connect(removals, name, monkeypatch)
+        leave(removals, name, expected=False, stimulus="handle-worker-cleanup-1", calls=calls)
+    assert removals.lost_at_work(["a-1", "a-2", "a-3"]) == {"a-1": "tcp://a-1"}
+    removals.allow_work(["a-1"])
+    assert removals.lost_at_work(["a-1"]) == {}
+
+
 @pytest.mark.parametrize("excused_first", [True, False])
 def test_a_loss_is_excused_whoever_hears_of_it_first(removals, monkeypatch, excused_first):
     task = SimpleNamespace(suspicious=1)
