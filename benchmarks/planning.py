@@ -13,6 +13,7 @@ import argparse
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import fmean
 
 from scalable.model import ComponentSpec, DeploymentSpec, Forecast, TaskSpec
@@ -78,17 +79,23 @@ def sizing(rounds: int) -> None:
 
 def whole(rounds: int) -> None:
     print("whole plan with intervals and reasons, CPU ms")
-    for pools in (1, 5, 50):
-        tasks = {
-            f"t{n}": TaskSpec(f"t{n}", f"p{n}", count=500, duration_s=60.0) for n in range(pools)
-        }
+    chance = random.Random(1)
+    for number, pools in ((1, 1), (50, 1), (50, 50), (300, 1), (300, 10)):
         components = {f"p{n}": ComponentSpec(f"p{n}") for n in range(pools)}
-        spec = DeploymentSpec("p", "t", "slurm", components, tasks)
-        request = PlanRequest.parse("balance")
-        taken = best_ms(
-            rounds, lambda spec=spec, request=request: make_plan(spec, "", None, request)
-        )
-        print(f"  {pools:3} components {taken:.1f}")
+        for shape in ("apart", "layers", "random"):
+            tasks = {}
+            for n in range(number):
+                layer = range(max(0, n // 10 * 10 - 10), n // 10 * 10)
+                drawn = chance.sample(range(max(0, n - 30), n), min(n, chance.randint(0, 3)))
+                before = {"apart": [], "layers": layer, "random": drawn}[shape]
+                count = 500 if shape == "apart" else chance.randint(1, 40)
+                length, after = chance.uniform(5, 100), tuple(f"t{i}" for i in before)
+                tasks[f"t{n}"] = TaskSpec(
+                    f"t{n}", f"p{n % pools}", count=count, duration_s=length, after=after
+                )
+            spec = DeploymentSpec("p", "t", "slurm", components, tasks)
+            taken = best_ms(rounds, partial(make_plan, spec, "", None, PlanRequest.parse("balance")))
+            print(f"  {number:3} names {pools:3} components {shape:8} {taken:.0f}")
 
 
 def gaps(most: int = 40) -> None:

@@ -11,17 +11,24 @@ import itertools
 import math
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from statistics import fmean
+from typing import NamedTuple
 
 from scalable.planning.knowledge import Knowledge
 from scalable.planning.network import Network, spread_of
 from scalable.planning.work import ExpectedTasks
 
-#: Number of simulated runs.
-DRAWS = 200
+#: Number of simulated runs, and the number of a large graph's.
+DRAWS, LEAST_DRAWS = 200, 16
+#: Maximum work of :data:`DRAWS` simulated runs, in groups of tasks.
+_WORK = 50_000
+#: Drawn durations, and waits of one group for another, that take as long as a group.
+_DRAWN_EACH, _WAITS_EACH = 8, 30
+#: Number of drawn values from which each run-wide value is taken, as an evenly spaced quantile.
+_STRATUM = 15
 #: Maximum number of groups of tasks in one simulated run.
 _GROUPS = 600
 #: Numbers of slots of one pool to which a run with too many groups is scaled down.
@@ -50,8 +57,8 @@ class _Task:
     sizes: Sequence[int]
     #: Positions of the names before it.
     before: tuple[int, ...]
-    #: Seconds of the longest chain that starts with this name. The longest chains run first.
-    path_s: float
+    #: Number of its first group. The groups of all names are numbered in their order.
+    first: int
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,8 @@ class _Overlap:
     later: int
     #: For each group of the earlier name, the groups of the later one that wait for it.
     groups: Sequence[range]
+    #: Probability of the overlap.
+    share: float
 
 
 def draw_runs(
@@ -72,40 +81,53 @@ def draw_runs(
     seed: int = 0,
     number: int = DRAWS,
 ) -> list[Draw]:
-    """Return runs simulated with random draws from the forecasts, reproducible by ``seed``."""
+    """Return runs simulated with random draws from the forecasts, reproducible by ``seed``.
+    There are fewer than ``number`` for a large graph, whose names' errors largely cancel out. The
+    variation that all names share is drawn evenly, so that few runs represent it.
+    """
     chance = random.Random(seed)  # noqa: S311 - nothing is secret
     knowledge = knowledge or Knowledge()
     slots, tasks = _tasks(network, calls, workers)
     expected = [sum(network.stages[i].work_s for i in own) for own in network.stages_of]
     models = [DrawnDurations(task.calls) for task in tasks]
-    overlaps = []
-    for overlap in _overlaps(tasks):
-        names = tasks[overlap.earlier].calls.task, tasks[overlap.later].calls.task
-        overlaps.append((overlap, knowledge.overlaps.get(names, _OVERLAPS)))
+    errors = [error_of(task.calls) for task in tasks]
+    overlaps = list(_overlaps(tasks, knowledge))
+    work_units = sum(
+        len(t.sizes) + m.drawn(t.sizes) / _DRAWN_EACH for t, m in zip(tasks, models, strict=True)
+    )
+    work_units += sum(map(len, itertools.chain(*(o.groups for o in overlaps)))) / _WAITS_EACH
+    number = min(number, max(LEAST_DRAWS, int(_WORK * number / DRAWS / max(1.0, work_units))))
+    simulation = _Simulation(tasks, len(slots), overlaps)
+    runs = _evenly(lambda: knowledge.run_spread.draw(chance), number, chance)
+    # Tasks that were measured on other targets share one error, that of this target.
+    elsewhere = _evenly(lambda: chance.gauss(0, ERROR_ELSEWHERE), number, chance)
+    # A program that waits for all tasks of a name does so everywhere: one number for all pairs.
+    barriers = _evenly(chance.random, number, chance)
     draws = []
-    for _ in range(number):
-        run = knowledge.run_spread.draw(chance)
-        # Tasks that were measured on other targets share one error, that of this target.
-        elsewhere = chance.gauss(0, ERROR_ELSEWHERE)
-        lengths = []
-        for t, model in zip(tasks, models, strict=True):
-            own = elsewhere if t.calls.forecast.elsewhere else chance.gauss(0, error_of(t.calls))
-            lengths.append(model.sums(t.sizes, math.exp(run + own), chance))
+    for run, shared, barrier in zip(runs, elsewhere, barriers, strict=True):
+        lengths: list[float] = []
+        work = [0.0] * len(network.tags)
+        for t, model, error in zip(tasks, models, errors, strict=True):
+            own = shared if t.calls.forecast.elsewhere else chance.gauss(0, error) if error else 0.0
+            each = model.sums(t.sizes, math.exp(run + own), chance)
+            work[t.pool] += sum(each) * t.calls.count / sum(t.sizes)
+            lengths += each
         starts = [
             _starts(tag, slots[pool], network.startup_s[pool], knowledge, chance)
             for pool, tag in enumerate(network.tags)
         ]
-        # A program that waits for all tasks of a name does so everywhere: one number for all pairs.
-        barrier = chance.random()
-        overlapping = [overlap for overlap, share in overlaps if barrier < share]
-        time_s = _Simulation(tasks, lengths, starts, overlapping).length_s()
-        work = [0.0] * len(network.tags)
-        for task, each in zip(tasks, lengths, strict=True):
-            work[task.pool] += sum(each) * task.calls.count / sum(task.sizes)
+        time_s = simulation.length_s(lengths, starts, barrier)
         draws.append(
             Draw(time_s, [w / e if e else 1.0 for w, e in zip(work, expected, strict=True)])
         )
     return draws
+
+
+def _evenly(draw: Callable[[], float], number: int, chance: random.Random) -> list[float]:
+    """Return evenly spaced quantiles of a distribution, in random order."""
+    found = sorted(draw() for _ in range(_STRATUM * number))[_STRATUM // 2 :: _STRATUM]
+    chance.shuffle(found)
+    return found
 
 
 def _starts(
@@ -118,34 +140,33 @@ def _starts(
 def _tasks(
     network: Network, calls: Sequence[ExpectedTasks], workers: Sequence[int]
 ) -> tuple[list[int], list[_Task]]:
-    """Return each pool's slots and each name's groups, both scaled down for many tasks."""
+    """Return each pool's slots and each name's groups, both scaled down for many tasks.
+    The names with the longest chains of tasks behind them come first.
+    """
     pool_of = {tag: pool for pool, tag in enumerate(network.tags)}
     slots = [count * each for count, each in zip(workers, network.slots, strict=True)]
+    by_name, paths_s = {c.task: c for c in calls}, _paths_s(calls)
+    running = sorted((c for c in calls if c.count), key=lambda c: -paths_s[c.task])
     shares = [1.0] * len(slots)
-    sizes = _all_sizes(calls, pool_of, slots, shares)
+    sizes = _all_sizes(running, pool_of, slots, shares)
     for most in _SCALES:
         if sum(map(len, sizes)) <= _GROUPS:
             break
         shares = [min(1.0, most / max(1, count)) for count in slots]
-        sizes = _all_sizes(calls, pool_of, slots, shares)
-    position: dict[str, int] = {}
-    for c, each in zip(calls, sizes, strict=True):
-        if each:
-            position[c.task] = len(position)
-    paths_s = _paths_s(calls)
+        sizes = _all_sizes(running, pool_of, slots, shares)
+    position = {c.task: place for place, c in enumerate(running)}
+    firsts = itertools.accumulate(map(len, sizes), initial=0)
     tasks = [
-        _Task(c, pool_of[c.tag], each, _before(c, calls, position), paths_s[c.task])
-        for c, each in zip(calls, sizes, strict=True)
-        if each
+        _Task(c, pool_of[c.tag], each, _before(c, by_name, position), first)
+        for c, each, first in zip(running, sizes, firsts, strict=False)
     ]
     return [max(1, round(n * share)) for n, share in zip(slots, shares, strict=True)], tasks
 
 
 def _before(
-    calls: ExpectedTasks, everything: Sequence[ExpectedTasks], position: Mapping[str, int]
+    calls: ExpectedTasks, by_name: Mapping[str, ExpectedTasks], position: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Return positions of preceding names. A name without tasks is replaced by its predecessors."""
-    by_name = {c.task: c for c in everything}
+    """Return the positions of the preceding names. A name without tasks gives its own."""
     found: set[int] = set()
     seen: set[str] = set()
     left = list(calls.after)
@@ -174,12 +195,15 @@ def _paths_s(calls: Sequence[ExpectedTasks]) -> dict[str, float]:
     return paths_s
 
 
-def _overlaps(tasks: Sequence[_Task]) -> Iterator[_Overlap]:
+def _overlaps(tasks: Sequence[_Task], knowledge: Knowledge) -> Iterator[_Overlap]:
     ends = [[*itertools.accumulate(task.sizes)] for task in tasks]
     for place, task in enumerate(tasks):
         for other in task.before:
             if min(ends[other][-1], ends[place][-1]) > 1:
-                yield _Overlap(other, place, _shares(ends[other], ends[place]))
+                share = knowledge.overlaps.get(
+                    (tasks[other].calls.task, task.calls.task), _OVERLAPS
+                )
+                yield _Overlap(other, place, _shares(ends[other], ends[place]), share)
 
 
 def _shares(earlier: Sequence[int], later: Sequence[int]) -> list[range]:
@@ -204,7 +228,7 @@ def _all_sizes(
     found = []
     for c in calls:
         pool = pool_of[c.tag]
-        count = max(1, round(c.count * shares[pool])) if c.count else 0
+        count = max(1, round(c.count * shares[pool]))
         found.append(_sizes(count, max(1, round(slots[pool] * shares[pool]))))
     return found
 
@@ -219,94 +243,112 @@ def _sizes(count: int, slots: int) -> list[int]:
     return sizes
 
 
+class _Waits(NamedTuple):
+    """What waits for what in a run in which some names overlap."""
+
+    #: Number of groups before each group, and the groups that wait for it.
+    groups: list[int]
+    following: list[list[int]]
+    #: Number of unfinished names before each name, and the names that wait for all of its groups.
+    names: list[int]
+    after: list[list[int]]
+
+
 class _Simulation:
-    def __init__(
-        self,
-        tasks: Sequence[_Task],
-        lengths: Sequence[Sequence[float]],
-        starts: Sequence[Sequence[float]],
-        overlapping: Iterable[_Overlap],
-    ) -> None:
-        self.tasks, self.lengths = tasks, lengths
-        self.left = [sum(task.sizes) for task in tasks]
-        #: Ready groups of each pool: negative ``path_s``, running number, name, group.
-        self.queues: list[list[tuple[float, int, int, int]]] = [[] for _ in starts]
-        self.number = itertools.count()
-        self.idle = [0] * len(starts)
-        #: Number of unfinished names before each name, and of groups before each group.
-        self.waits = [len(task.before) for task in tasks]
-        self.group_waits = [[0] * len(task.sizes) for task in tasks]
-        self.follows: list[list[_Overlap]] = [[] for _ in tasks]
-        self.after: list[list[int]] = [[] for _ in tasks]
-        by_parts = set()
+    """Runs of the same tasks. A ready group with a lower number starts first."""
+
+    def __init__(self, tasks: Sequence[_Task], pools: int, overlaps: Sequence[_Overlap]) -> None:
+        self.tasks, self.pools, self.overlaps = tasks, pools, overlaps
+        self.name_of = [place for place, task in enumerate(tasks) for _ in task.sizes]
+        self.pool_of = [tasks[place].pool for place in self.name_of]
+        self.waits: dict[int, _Waits] = {}
+
+    def waits_of(self, barrier: float) -> _Waits:
+        overlapping = [overlap for overlap in self.overlaps if barrier < overlap.share]
+        # The pairs that overlap are those with the highest probabilities: their number says which.
+        if len(overlapping) not in self.waits:
+            self.waits[len(overlapping)] = self.all_waits(overlapping)
+        return self.waits[len(overlapping)]
+
+    def all_waits(self, overlapping: Sequence[_Overlap]) -> _Waits:
+        tasks = self.tasks
+        groups, following = [0] * len(self.name_of), [list[int]() for _ in self.name_of]
+        names, after = [len(task.before) for task in tasks], [list[int]() for _ in tasks]
         for overlap in overlapping:
-            self.follows[overlap.earlier].append(overlap)
-            self.waits[overlap.later] -= 1
-            by_parts.add((overlap.earlier, overlap.later))
-            waits = self.group_waits[overlap.later]
-            for groups in overlap.groups:
-                for group in groups:
-                    waits[group] += 1
+            names[overlap.later] -= 1
+            first = tasks[overlap.later].first
+            for group, waiting in enumerate(overlap.groups, tasks[overlap.earlier].first):
+                for other in waiting:
+                    groups[first + other] += 1
+                    following[group].append(first + other)
+        by_parts = {(overlap.earlier, overlap.later) for overlap in overlapping}
         for place, task in enumerate(tasks):
             for other in task.before:
                 if (other, place) not in by_parts:
-                    self.after[other].append(place)
-        #: Time, name and group of each end. For a slot that connects, the name is -1 and the group
-        #: is its pool.
-        self.events = [(at, -1, pool) for pool, each in enumerate(starts) for at in each]
-        heapq.heapify(self.events)
+                    after[other].append(place)
+        return _Waits(groups, following, names, after)
 
-    def length_s(self) -> float:
-        """Return the seconds until all tasks have finished, or inf if some cannot run."""
-        for place, waits in enumerate(self.waits):
-            if not waits:
-                self.release(place, 0.0)
-        events, now, unfinished = self.events, 0.0, len(self.tasks)
+    def length_s(
+        self, lengths: Sequence[float], starts: Sequence[Sequence[float]], barrier: float
+    ) -> float:
+        """Return the seconds until all tasks have finished, or inf if some cannot run.
+        ``lengths`` are those of the groups, ``starts`` the times at which slots connect.
+        """
+        found, pool_of = self.waits_of(barrier), self.pool_of
+        # What is still unfinished before each group and name, and of each name.
+        found = found._replace(groups=found.groups.copy(), names=found.names.copy())
+        left = [len(task.sizes) for task in self.tasks]
+        queues: list[list[int]] = [[] for _ in starts]
+        idle = [0] * self.pools
+        for group, place in enumerate(self.name_of):  # in ascending order, as in a heap
+            if not found.groups[group] and not found.names[place]:
+                queues[pool_of[group]].append(group)
+        # Time and group of each end. For a slot that connects, the group is -1 - its pool.
+        events = [(at, -1 - pool) for pool, each in enumerate(starts) for at in each]
+        heapq.heapify(events)
+        unfinished, now = len(left), 0.0
         while unfinished and events:
-            now, place, group = heapq.heappop(events)
-            pool = group
-            if place >= 0:
-                task = self.tasks[place]
-                pool = task.pool
-                self.left[place] -= task.sizes[group]
-                for overlap in self.follows[place]:
-                    self.follow(overlap, group, now)
-                if not self.left[place]:
-                    unfinished -= 1
-                    for other in self.after[place]:
-                        self.waits[other] -= 1
-                        if not self.waits[other]:
-                            self.release(other, now)
-            self.idle[pool] += 1
-            self.dispatch(pool, now)
+            now, group = events[0]
+            pool = -1 - group
+            ready: list[int] = []
+            if group >= 0:
+                pool = pool_of[group]
+                ready = self.end(group, found, left)
+                unfinished -= not left[self.name_of[group]]
+                for other in ready:
+                    heapq.heappush(queues[pool_of[other]], other)
+            if queues[pool]:
+                group = heapq.heappop(queues[pool])
+                heapq.heapreplace(events, (now + lengths[group], group))
+            else:
+                heapq.heappop(events)
+                idle[pool] += 1
+            for other in ready:
+                pool = pool_of[other]
+                while idle[pool] and queues[pool]:
+                    idle[pool] -= 1
+                    group = heapq.heappop(queues[pool])
+                    heapq.heappush(events, (now + lengths[group], group))
         return math.inf if unfinished else now
 
-    def follow(self, overlap: _Overlap, group: int, now: float) -> None:
-        """Queue the later groups that waited only for ``group``, now finished."""
-        waits, ready = self.group_waits[overlap.later], []
-        for other in overlap.groups[group]:
-            waits[other] -= 1
-            if not waits[other] and not self.waits[overlap.later]:
+    def end(self, group: int, waits: _Waits, left: list[int]) -> list[int]:
+        """Count a finished group. Return the groups that waited only for it."""
+        groups, names, name_of = waits.groups, waits.names, self.name_of
+        ready = []
+        for other in waits.following[group]:
+            groups[other] -= 1
+            if not groups[other] and not names[name_of[other]]:
                 ready.append(other)
-        if ready:
-            self.queue(overlap.later, ready, now)
-
-    def release(self, place: int, now: float) -> None:
-        """Queue a name's unblocked groups, once the name waits for no other whole name."""
-        self.queue(place, [g for g, waits in enumerate(self.group_waits[place]) if not waits], now)
-
-    def queue(self, place: int, groups: Iterable[int], now: float) -> None:
-        task = self.tasks[place]
-        for group in groups:
-            heapq.heappush(self.queues[task.pool], (-task.path_s, next(self.number), place, group))
-        self.dispatch(task.pool, now)
-
-    def dispatch(self, pool: int, now: float) -> None:
-        queue = self.queues[pool]
-        while queue and self.idle[pool]:
-            *_, place, group = heapq.heappop(queue)
-            self.idle[pool] -= 1
-            heapq.heappush(self.events, (now + self.lengths[place][group], place, group))
+        place = name_of[group]
+        left[place] -= 1
+        if not left[place]:
+            for later in waits.after[place]:
+                names[later] -= 1
+                if not names[later]:
+                    first = self.tasks[later].first
+                    whole = range(first, first + left[later])
+                    ready += [other for other in whole if not groups[other]]
+        return ready
 
 
 # Durations ----------------------------------------------------------------------------------------
@@ -335,6 +377,10 @@ class DrawnDurations:
         mean_s = fmean(self._known) if self._known else forecast.mean_s
         self._log_mean = math.log(max(mean_s, _LEAST_S))
 
+    def drawn(self, sizes: Sequence[int]) -> int:
+        """Return how many durations :meth:`sums` draws, without those of a bootstrap."""
+        return sum(min(size, _MOST_DRAWN) for size in sizes) if self._known or self._spread else 0
+
     def sums(self, sizes: Sequence[int], factor: float, chance: random.Random) -> list[float]:
         """Draw the total duration of each group of tasks, multiplied by ``factor``."""
         drawn_sizes = [min(size, _MOST_DRAWN) for size in sizes]
@@ -348,7 +394,8 @@ class DrawnDurations:
             spread = self._spread
             middle = self._log_mean - spread**2 / 2
             if not spread:
-                return [factor * size * math.exp(middle) for size in sizes]
+                each_s = factor * math.exp(middle)
+                return [each_s * size for size in sizes]
             if self._count:
                 middle = chance.gauss(middle, spread / math.sqrt(self._count))
             drawn = [math.exp(chance.gauss(middle, spread)) for _ in range(count)]

@@ -340,7 +340,7 @@ def bounds_of(
 #: Quantile of time and cost that stands for a wrong prediction.
 WRONG = 0.8
 #: Number of points of a front whose runs are simulated; the others are interpolated.
-SIMULATED = 10
+SIMULATED = 6
 #: Number of simulated runs of each of these points.
 DRAWS = 60
 
