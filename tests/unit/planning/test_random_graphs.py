@@ -19,7 +19,9 @@ def layers(place, chance):
 
 
 def anything(place, chance):
-    return [f"t{n}" for n in chance.sample(range(place), min(place, chance.choice([0, 1, 1, 2, 3])))]
+    return [
+        f"t{n}" for n in chance.sample(range(place), min(place, chance.choice([0, 1, 1, 2, 3])))
+    ]
 
 
 def chains_beside_maps(place, chance):
