@@ -545,9 +545,20 @@ def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     declares("distributed.protocol.serialize:pickle_loads", "header", "frames"),
 )
 def survive_unpickling() -> None:
-    """Make unpickling raise RuntimeError where SystemExit would stop the event loop."""
+    """Make unpickling raise RuntimeError where SystemExit would stop the event loop.
+    Dask's log does not show errors of unpickling, because reading the value raises them.
+    """
     if families["pickle"][1] is pickle_loads:
         register_serialization_family("pickle", pickle_dumps, _pickle_loads)
+        logging.getLogger("distributed.protocol.core").addFilter(_is_not_of_value)
+
+
+def _is_not_of_value(record: logging.LogRecord) -> bool:
+    """Return False for a record with an error that was raised while a value was unpickled."""
+    trace = record.exc_info[2] if record.exc_info else None
+    while trace is not None and trace.tb_frame.f_code is not _pickle_loads.__code__:
+        trace = trace.tb_next
+    return trace is None
 
 
 def _pickle_loads(header: dict[str, Any], frames: list[Any]) -> Any:
