@@ -33,7 +33,7 @@ BUDGETS = {
     "runs": (5_200, 33),
     "scaling": (2_700, 13),
     "scheduler": (7_400, 23),
-    "session": (2_150, 8),
+    "session": (2_200, 9),
     "views": (2_050, 17),
     "watch": (3_050, 25),
     "worker": (3_150, 14),

@@ -6,6 +6,7 @@ import logging
 import os
 import pwd
 import re
+import signal
 import time
 import traceback
 import uuid
@@ -90,7 +91,9 @@ def put_on_record(record: ClusterRecord) -> ClusterDirectory | None:
         return None
 
 
-_INTERRUPTED = 130
+_INTERRUPTED = 128 + signal.SIGINT
+#: Exit codes after a signal with which users stop a process.
+_STOPPED = (_INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 
 class SessionRecord:
@@ -140,13 +143,15 @@ class SessionRecord:
 
     def close(self, error: BaseException | None) -> None:
         """Close the run as completed, cancelled or failed, depending on the error."""
-        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        code = error.code if isinstance(error, SystemExit) else 1
+        if error is None or code in (None, 0):
             self.run.close("completed")
         elif isinstance(error, KeyboardInterrupt):
             self.run.close("cancelled", exit_code=_INTERRUPTED)
+        elif isinstance(code, int) and code in _STOPPED:
+            self.run.close("cancelled", exit_code=code)
         else:
             self.run.append("failures", _workflow_failure(error))
-            code = error.code if isinstance(error, SystemExit) else 1
             self.run.close(
                 "failed",
                 error=f"{type(error).__name__}: {_error_message(error)}",

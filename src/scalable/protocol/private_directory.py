@@ -14,7 +14,6 @@ import socket
 import stat
 import sys
 import tempfile
-import time
 import weakref
 from contextlib import suppress
 from functools import cache
@@ -23,8 +22,6 @@ from pathlib import Path
 from scalable.errors import ClusterError
 from scalable.protocol.code import is_trusted, is_unmapped
 
-#: Seconds after which an unlocked directory counts as left by a killed process.
-STALE_S = 60.0
 _PREFIX = "scalable-node"
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -91,8 +88,7 @@ class PrivateDirectory:
     """Private directory that is locked while in use, and removed after that."""
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
-        self.path = make_private(_prefix(), parent)
-        self._lock = _lock(self.path)
+        self.path, self._lock = _make_locked(parent)
         self._finalizer = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
         _remove_stale_once(self.path.parent)
 
@@ -117,14 +113,25 @@ def _remove(path: Path, lock: int | None, owner: int) -> None:
         os.close(lock)
 
 
-def _lock(path: Path) -> int | None:
+def _make_locked(parent: str | os.PathLike[str] | None) -> tuple[Path, int | None]:
+    while True:
+        path = make_private(_prefix(), parent)
+        lock = _lock(path, fcntl.LOCK_EX)
+        if path.exists():
+            return path, lock
+        # Another process has taken it for a left one before it was locked.
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(path: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int | None:
     """Lock a directory for the life of this process. Returns None if that is impossible."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how)
     except OSError:
         os.close(descriptor)
         return None
@@ -142,8 +149,6 @@ def remove_stale(parent: Path) -> list[Path]:
     for path in parent.glob(f"{_prefix()}-????????"):
         with suppress(OSError, ClusterError):
             check_private(path)
-            if time.time() - path.lstat().st_mtime < STALE_S:
-                continue  # it may be new and not locked yet
             lock = _lock(path)
             if lock is not None:
                 shutil.rmtree(path, ignore_errors=True)

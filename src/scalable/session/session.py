@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import re
 import sys
-import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
 from scalable.errors import ClusterError, RunError, ScalableError
@@ -31,6 +29,7 @@ from scalable.model import (
 from scalable.model.cache_settings import CacheSettings, Keeping
 from scalable.providers.local.traits import DEFAULTS
 from scalable.providers.registry import provider_traits
+from scalable.session.exits import closed_at_exit, no_longer_closed_at_exit
 from scalable.session.request import Request
 from scalable.session.shown import Shown
 
@@ -605,26 +604,8 @@ def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 # Ending -------------------------------------------------------------------------------------------
 
-#: Method that closes a session; its argument is the error that stopped the script, or None.
-Close: TypeAlias = Callable[[BaseException | None], None]
-
-_open: set[weakref.WeakMethod[Close]] = set()
 #: Sessions with a cluster of their own, which runs on if the script drops the session.
 _running: set[ScalableSession] = set()
-
-
-def closed_at_exit(close: Close) -> None:
-    """Register a session, by a weak reference, to be closed at the interpreter's exit."""
-    import distributed.deploy.spec  # noqa: F401 - its exit handler has to run later
-
-    atexit.unregister(_close_open_sessions)
-    atexit.register(_close_open_sessions)
-    _open.add(weakref.WeakMethod(close, _open.discard))
-
-
-def no_longer_closed_at_exit(close: Close) -> None:
-    """Undo :func:`closed_at_exit`, if the session is registered."""
-    _open.discard(weakref.WeakMethod(close))
 
 
 def warn_of_older(session: ScalableSession) -> None:
@@ -651,15 +632,6 @@ def warn_of_unfinished(client: ScalableClient) -> None:
             "gather their results before the session ends",
             unfinished,
         )
-
-
-def _close_open_sessions() -> None:
-    """Close the sessions left open by the script, before Dask closes their event loops."""
-    error = getattr(sys, "last_value", None)
-    for reference in list(_open):
-        close = reference()
-        if close is not None:
-            close(error)
 
 
 # Synchronous sessions -----------------------------------------------------------------------------

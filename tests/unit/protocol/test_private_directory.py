@@ -5,7 +5,7 @@ import os
 import stat
 import subprocess
 import sys
-import time
+import threading
 
 import pytest
 
@@ -13,7 +13,6 @@ from scalable import ClusterError
 from scalable.protocol import private_directory
 from scalable.protocol.code import interpreter_options, search_path
 from scalable.protocol.private_directory import (
-    STALE_S,
     PrivateDirectory,
     check_private,
     make_private,
@@ -28,11 +27,6 @@ used = PrivateDirectory(sys.argv[1])
 print(used.path, flush=True)
 os.kill(os.getpid(), 9)
 """
-
-
-def age(path):
-    then = time.time() - 2 * STALE_S
-    os.utime(path, (then, then))
 
 
 def test_a_directory_is_its_owner_s_alone_and_is_removed(tmp_path):
@@ -102,12 +96,40 @@ def test_left_over_directories_are_removed_and_used_ones_stay(tmp_path):
     (left,) = tmp_path.iterdir()
     assert done.stdout.strip() == str(left)
     used = PrivateDirectory(tmp_path)
-    assert remove_stale(tmp_path) == []  # it may just have been made
-    age(left)
-    age(used.path)
-    assert remove_stale(tmp_path) == [left]
+    # The first directory in a place removes those that were left there.
     assert list(tmp_path.iterdir()) == [used.path]
+    assert remove_stale(tmp_path) == []
     used.release()
+
+
+def test_a_directory_that_is_removed_before_its_lock_is_made_again(tmp_path, monkeypatch):
+    made = []
+
+    def make(*given):
+        made.append(make_private(*given))
+        if len(made) == 1:
+            assert remove_stale(tmp_path) == made
+        return made[-1]
+
+    monkeypatch.setattr(private_directory, "make_private", make)
+    directory = PrivateDirectory(tmp_path)
+    assert [directory.path] == made[1:] == list(tmp_path.iterdir())
+    directory.release()
+
+
+def test_processes_that_remove_left_directories_at_once_are_silent(tmp_path):
+    for number in range(200):
+        (tmp_path / f"{private_directory._prefix()}-{number:08}").mkdir(mode=0o700)
+    removed = []
+    threads = [
+        threading.Thread(target=lambda: removed.extend(remove_stale(tmp_path))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(removed)) == 200
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fork_does_not_remove_the_directory_of_its_parent(tmp_path):
@@ -123,7 +145,6 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     directory = PrivateDirectory(tmp_path)
-    age(directory.path)
     assert remove_stale(tmp_path) == []
     directory.release()
     assert not directory.path.exists()
