@@ -105,6 +105,14 @@ def read_private(path: Path) -> str:
         return file.read()
 
 
+def working_directory() -> Path:
+    """Return the working directory, or a path without files if it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.devnull)
+
+
 def private_directory(path: Path) -> Path:
     """Create a directory and its missing parents with access for the owner alone.
     Restrict an existing directory, and raise ClusterError if another user owns it.

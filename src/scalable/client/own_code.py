@@ -21,6 +21,7 @@ import psutil
 
 from scalable import settings
 from scalable.errors import ClusterError
+from scalable.files import working_directory
 from scalable.protocol.code import (
     ArchiveEntry,
     CarriedFiles,
@@ -138,7 +139,7 @@ class OwnCode:
             if names:
                 logger.warning(words, names_of(names))
         codes = {name: loaded.code for name, loaded in found.items()}
-        path = own_search_path(entry or str(Path.cwd()) for entry in lasting(self._path))
+        path = own_search_path(entry or str(working_directory()) for entry in lasting(self._path))
         last = self._table
         if anew or last is None or (codes, path) != (last.modules, last.search_path):
             process = f"{PROCESS}-{self._readings}" if self._readings else PROCESS
@@ -587,7 +588,7 @@ def _start() -> Path:
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if isinstance(script, str) and Path(script).is_file() and not is_installed(script):
         return Path(script).resolve().parent
-    return Path.cwd().resolve()
+    return working_directory().resolve()
 
 
 def _base_of(start: Path) -> Path:

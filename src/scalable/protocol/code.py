@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from scalable import settings
+from scalable.files import working_directory
 
 #: Attribute of a worker's ``__main__``, whose names may be those of another client's script.
 STANDS_FOR_SCRIPT = "__stands_for_script__"
@@ -289,7 +290,7 @@ _SCRATCH_SPACE = "dask-scratch-space"
 
 def search_path() -> tuple[str, ...]:
     """Return ``sys.path`` without local directories of nodes, which other users could recreate."""
-    return tuple(entry or str(Path.cwd()) for entry in lasting(sys.path))
+    return tuple(entry or str(working_directory()) for entry in lasting(sys.path))
 
 
 def lasting(entries: Iterable[str]) -> list[str]:

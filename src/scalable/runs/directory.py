@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -79,9 +80,11 @@ class RunDirectory:
         """Create the directory of a new run with status ``running``. This process owns the run.
         ``manifest_lock`` is the manifest's digest (64 hex digits). Raises RunError on failure.
         """
-        parent = Path(settings.runs_dir() if runs_dir is None else runs_dir).absolute()
+        parent = Path(settings.runs_dir() if runs_dir is None else runs_dir)
         started_at = datetime.now(UTC)
+        path = None
         try:
+            parent = parent.absolute()  # fails in a working directory that was removed
             path = _make_directory(parent, project, started_at)
             # Private: the manifest includes the environment of workers, which may contain secrets.
             write_private(path / MANIFEST_FILE, manifest_yaml)
@@ -93,6 +96,8 @@ class RunDirectory:
             counts = plan.get("scale_plan", {}).get("workers_by_tag", {})
             write_json(path / RUN_FILE, _new_run(path.name, names, started_at, counts))
         except OSError as error:
+            if path is not None:
+                shutil.rmtree(path, ignore_errors=True)
             # Not chained: the message is complete, and scripts show it with a traceback.
             raise _not_recorded(parent, str(error)) from None
         return cls(path, descriptors)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
 from scalable.errors import ClusterError, RunError, ScalableError
+from scalable.files import working_directory
 from scalable.harmless import harmless
 from scalable.manifest.resolved import ResolvedManifest
 from scalable.model import (
@@ -295,7 +296,12 @@ class ScalableSession(Shown):
         warn_of_older(self)
         if settings.telemetry_enabled():
             manifest_yaml = request.resolved.to_yaml()
-            self._record = SessionRecord.open(self.spec, plan, manifest_yaml=manifest_yaml)
+            try:
+                self._record = SessionRecord.open(self.spec, plan, manifest_yaml=manifest_yaml)
+            except RunError as error:
+                if os.environ.get(settings.RUNS_DIR):  # the user asked for the record
+                    raise
+                logger.warning("nothing is recorded: %s", error)
         try:  # from here on an interrupt has to be recorded
             run = None if self._record is None else self._record.run
             logger.debug("starting %r here; run record: %s", self.target, run and run.path)
@@ -743,7 +749,7 @@ def _resolved(data: Mapping[str, Any]) -> ResolvedManifest:
         },
         options={**DEFAULTS, **options},
         written_options=frozenset(options),
-        workflow_dir=str(Path.cwd()),
+        workflow_dir=str(working_directory()),
     )
     return ResolvedManifest(spec, data)
 

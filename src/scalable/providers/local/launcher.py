@@ -36,7 +36,7 @@ from scalable.containers import (
     setup_entry,
 )
 from scalable.errors import ClusterError, ProviderError
-from scalable.files import private_directory, read_tail, write_private
+from scalable.files import private_directory, read_tail, working_directory, write_private
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import ManagerSite, Pool, config_path
 from scalable.model import DeploymentSpec
@@ -409,7 +409,7 @@ class ProcessLauncher:
     def _execute(
         self, program: WorkerProgram, environment: Mapping[str, str], output: IO[bytes]
     ) -> WorkerProcess:
-        options = interpreter_options(Path.cwd())
+        options = interpreter_options(working_directory())
         arguments = (*options, "-m", WORKER_MODULE, *program.arguments)
         command = [*program.entry, program.python, *arguments]
         if program.container is not None:

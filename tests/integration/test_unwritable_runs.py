@@ -1,0 +1,68 @@
+"""Sessions where runs cannot be recorded, and next to damaged runs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+from scalable import ScalableSession
+with ScalableSession.local({{"a": 1}}, processes={processes}) as client:
+    print(client.submit(abs, -2, tag="a").result())
+"""
+#: Options of small file systems on which a run's files cannot be created.
+MOUNTS = {"read-only": "ro", "full": "size=4k", "no inodes": "nr_inodes=2"}
+
+
+@pytest.fixture(params=["a file", "removed", *MOUNTS])
+def place(request, tmp_path):
+    """Return a working directory in which no run can be recorded."""
+    here = tmp_path / "here"
+    here.mkdir()
+    if request.param == "a file":
+        (here / ".scalable").touch()
+    if request.param not in MOUNTS:
+        yield here
+        return
+    options = MOUNTS[request.param]
+    mount = ["mount", "-t", "tmpfs", "-o", options, "none", str(here)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode != 0:
+        pytest.skip("mounting needs root's rights")
+    try:
+        yield here
+    finally:
+        subprocess.run(["umount", "-l", str(here)], check=True)
+
+
+def run(place, processes, **variables):
+    command = [sys.executable, "-c", SCRIPT.format(processes=processes)]
+    if not list(place.iterdir()) and not place.is_mount():
+        command = ["sh", "-c", 'rmdir "$PWD" && exec "$0" "$@"', *command]
+    return subprocess.run(
+        command,
+        cwd=place,
+        env={**os.environ, "SCALABLE_TELEMETRY": "1", **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_a_session_starts_and_warns_once_if_nothing_is_recorded(place, processes):
+    done = run(place, processes)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("nothing is recorded: cannot record a run in ")
+    assert "set SCALABLE_RUNS_DIR to a writable directory" in line
+    assert not list(place.parent.glob("here/.scalable/runs/run-*"))
+
+
+def test_a_session_refuses_to_start_if_the_record_was_asked_for(place):
+    done = run(place, False, SCALABLE_RUNS_DIR=".scalable/runs")
+    assert (done.returncode, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: cannot record a run in ")
+    assert "SCALABLE_TELEMETRY=0" in hint
