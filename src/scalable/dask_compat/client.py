@@ -241,6 +241,7 @@ class ClientHere:
     mentions(f"{_CLIENT}._handle_report", "_reconnect"),
     mentions(f"{_CLIENT}.cancel", "_cancel"),
     mentions(f"{_CLIENT}.close", "_close"),
+    mentions(f"{_CLIENT}.__init__", "_instances", "cluster"),
 )
 class ReportingClient(Client):
     """A client that calls methods of its subclass when one of its Dask tasks finishes.
@@ -337,7 +338,7 @@ class ReportingClient(Client):
     def check_open(self) -> None:
         """Raise an error if the client is closed, or belongs to another process."""
         refuse_in_child(self._process)
-        if self.status == "closed":
+        if self.status == "closed" or (self.loop and self.loop.asyncio_loop.is_closed()):
             raise self.ended or ClusterError(
                 "this client is closed and sends no tasks: its session, or its connection to a "
                 "cluster, has ended",
@@ -449,6 +450,14 @@ class ReportingClient(Client):
                 self._end_with_error(key, error, None)
         self.futures.clear()  # or closing would cancel them
         await self._close(fast=True)
+
+    @classmethod
+    async def close_all_of(cls, cluster: Any, error: Exception) -> None:
+        """Close the clients of a cluster that stops. Their unfinished tasks fail with the error."""
+        for client in list(cls._instances):
+            if isinstance(client, cls) and client.cluster is cluster and client.status == "running":
+                client.ended = error
+                await client._close_ended(error)  # noqa: SLF001 - a client of this class
 
     async def _gather(  # type: ignore[override]  # Dask passes the others by keyword
         self, futures: Any, errors: str = "raise", **kwargs: Any

@@ -274,7 +274,7 @@ class ScalableSession(Shown):
 
     def _start_here(self, plan: Plan | None) -> ScalableClient:
         """Start a cluster whose scheduler runs in this process."""
-        refuse_start_while_imported()
+        refuse_start()
         request = self._request
         warnings = request.require_valid().warnings
         request.require_clusters()
@@ -579,8 +579,17 @@ def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict
     }
 
 
-def refuse_start_while_imported() -> None:
-    """Raise ClusterError in a ``multiprocessing`` child that is importing the user's script."""
+def refuse_start() -> None:
+    """Raise ClusterError if a new ``multiprocessing`` process is importing the user's script, or
+    if gevent has replaced threads. Each such process would start the script's sessions again,
+    endlessly, and an event loop in a thread of gevent takes each caller for its own.
+    """
+    gevent = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        raise ClusterError(
+            "gevent has replaced the threads of this process, and a session needs real ones",
+            hint="start the session in a process without gevent's monkey.patch_all()",
+        )
     process = sys.modules.get("multiprocessing.process")
     if process is not None and getattr(process.current_process(), "_inheriting", False):
         raise ClusterError(

@@ -54,6 +54,14 @@ if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return False for a task that a closing worker cancels, which its clients report."""
+    return not record.getMessage().endswith("ended with CancelledError")
+
+
+logging.getLogger("distributed.worker.state_machine").addFilter(_is_news)
+
+
 class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     """Worker of a pool, which measures the CPU seconds of each task's thread."""
 
