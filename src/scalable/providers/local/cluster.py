@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
+from scalable.errors import ProviderError
 from scalable.manager.pool_cluster import PoolCluster, embedded_site
 from scalable.model import DeploymentSpec
 from scalable.protocol.addresses import LOOPBACK
@@ -13,6 +15,9 @@ from scalable.providers.local.fork_server import ForkServerProcess
 from scalable.providers.local.render import thread_options
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.worker.pool_worker import PoolWorker
+
+#: Seconds in which a connection on this machine must succeed.
+CONNECT_TIMEOUT_S = 5.0
 
 
 class LocalPoolCluster(PoolCluster):
@@ -30,6 +35,7 @@ def build_cluster(spec: DeploymentSpec, server: ForkServerProcess | None) -> Poo
         "dashboard_address": options["dashboard_address"],
     }
     if processes:
+        check_loopback()
         scheduler |= {"host": LOOPBACK, "port": 0}
     else:
         scheduler |= {"protocol": "inproc://"}
@@ -46,6 +52,18 @@ def build_cluster(spec: DeploymentSpec, server: ForkServerProcess | None) -> Poo
         cluster.close()
         raise
     return cluster
+
+
+def check_loopback() -> None:
+    """Raise ProviderError if processes of this machine cannot connect to each other."""
+    try:
+        with socket.create_server((LOOPBACK, 0)) as server:
+            socket.create_connection(server.getsockname(), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise ProviderError(
+            f"workers that are processes connect to {LOOPBACK}, which fails here: {error}",
+            hint=f"bring the interface lo up, with the address {LOOPBACK}, or use processes: false",
+        ) from None
 
 
 def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
