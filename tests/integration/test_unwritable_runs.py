@@ -66,3 +66,15 @@ def test_a_session_refuses_to_start_if_the_record_was_asked_for(place):
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: cannot record a run in ")
     assert "SCALABLE_TELEMETRY=0" in hint
+
+
+def test_a_session_is_silent_about_damaged_runs(tmp_path):
+    runs = tmp_path / ".scalable" / "runs"
+    for name, content in (("0", "{"), ("1", "")):
+        damaged = runs / f"run-20260101T000000Z-local-0000000{name}"
+        damaged.mkdir(parents=True)
+        (damaged / "run.json").write_text(content)
+    (runs / "run-20260101T000000Z-local-00000002").touch()
+    for _ in range(2):
+        done = run(tmp_path, False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")

@@ -76,10 +76,8 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
         try:
             run = decode_object((directory / RUN_FILE).read_bytes())
             if run is None:
-                logger.warning(
-                    "run %s is ignored: its %s is not a JSON object", directory.name, RUN_FILE
-                )
-                continue
+                logger.debug("run %s is ignored: its %s is invalid", directory.name, RUN_FILE)
+                continue  # `scalable runs` names it; each later run would say it again
             if run.get("project") != project:
                 continue
             measured, size = _measurements(directory, min(left, BYTES_OF_A_RUN))
@@ -87,9 +85,7 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
             calls += len(measured.calls)
             found.append(_earlier_run(directory, run, measured))
         except OSError as error:
-            logger.warning(
-                "run %s is ignored, because its calls cannot be read: %s", directory.name, error
-            )
+            logger.debug("run %s is ignored: %s", directory.name, error)
     return found
 
 
