@@ -94,7 +94,9 @@ def whole(rounds: int) -> None:
                     f"t{n}", f"p{n % pools}", count=count, duration_s=length, after=after
                 )
             spec = DeploymentSpec("p", "t", "slurm", components, tasks)
-            taken = best_ms(rounds, partial(make_plan, spec, "", None, PlanRequest.parse("balance")))
+            taken = best_ms(
+                rounds, partial(make_plan, spec, "", None, PlanRequest.parse("balance"))
+            )
             print(f"  {number:3} names {pools:3} components {shape:8} {taken:.0f}")
 
 

@@ -229,3 +229,18 @@ def test_a_pickled_client_is_the_current_one_where_it_is_loaded(session):
     with session.client.as_current():
         assert loaded.id == session.client.id
         assert pickle.loads(pickle.dumps(loaded)).submit(double, 2, tag="a").result(60) == 4
+
+
+# Facts about the scheduler ------------------------------------------------------------------------
+
+
+def test_scheduler_info_has_the_workers_whatever_else_was_asked_meanwhile(session, monkeypatch):
+    client, sync = session.client, session.client.sync
+
+    def sync_then_periodic(function, *args, **kwargs):
+        answer = sync(function, *args, **kwargs)
+        sync(client._update_scheduler_info)  # as Dask's periodic callback does: without workers
+        return answer
+
+    monkeypatch.setattr(client, "sync", sync_then_periodic)
+    assert len(client.scheduler_info()["workers"]) == 1

@@ -338,7 +338,8 @@ class ReportingClient(Client):
     def check_open(self) -> None:
         """Raise an error if the client is closed, or belongs to another process."""
         refuse_in_child(self._process)
-        if self.status == "closed" or (self.loop and self.loop.asyncio_loop.is_closed()):
+        loop: Any = self.loop
+        if self.status == "closed" or (loop is not None and loop.asyncio_loop.is_closed()):
             raise self.ended or ClusterError(
                 "this client is closed and sends no tasks: its session, or its connection to a "
                 "cluster, has ended",
@@ -418,10 +419,19 @@ class ReportingClient(Client):
         for key in self.known_tasks():
             self.task_lost(key, with_all=True)
 
-    async def _update_scheduler_info(self, *args: Any, **kwargs: Any) -> None:
+    async def _update_scheduler_info(self, *args: Any, **kwargs: Any) -> Any:
         await super()._update_scheduler_info(*args, **kwargs)
         if self.status == "connecting":
             self.scheduler_known()
+        return self._scheduler_identity
+
+    def scheduler_info(self, n_workers: int = -1, **kwargs: Any) -> Any:
+        """Return the scheduler's answer to this call. Dask returns the latest of all answers, and
+        those to its own periodic requests contain no workers.
+        """
+        if self.asynchronous:
+            return super().scheduler_info(n_workers, **kwargs)
+        return self.sync(self._update_scheduler_info, n_workers=n_workers)
 
     async def _start(self, *args: Any, **kwargs: Any) -> Any:
         try:
