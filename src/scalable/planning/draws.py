@@ -21,8 +21,8 @@ from scalable.planning.knowledge import Knowledge
 from scalable.planning.network import Network, spread_of
 from scalable.planning.work import ExpectedTasks
 
-#: Number of simulated runs, and the number of a large graph's.
-DRAWS, LEAST_DRAWS = 200, 16
+#: Number of simulated runs, and the least of a large graph.
+DRAWS, LEAST_DRAWS = 200, 40
 #: Maximum work of :data:`DRAWS` simulated runs, in groups of tasks.
 _WORK = 50_000
 #: Drawn durations, and waits of one group for another, that take as long as a group.
@@ -96,7 +96,8 @@ def draw_runs(
         len(t.sizes) + m.drawn(t.sizes) / _DRAWN_EACH for t, m in zip(tasks, models, strict=True)
     )
     work_units += sum(map(len, itertools.chain(*(o.groups for o in overlaps)))) / _WAITS_EACH
-    number = min(number, max(LEAST_DRAWS, int(_WORK * number / DRAWS / max(1.0, work_units))))
+    share = min(1.0, max(LEAST_DRAWS, _WORK / max(1.0, work_units)) / DRAWS)
+    number = math.ceil(number * share)
     simulation = _Simulation(tasks, len(slots), overlaps)
     runs = _evenly(lambda: knowledge.run_spread.draw(chance), number, chance)
     # Tasks that were measured on other targets share one error, that of this target.
@@ -244,7 +245,7 @@ def _sizes(count: int, slots: int) -> list[int]:
 
 
 class _Waits(NamedTuple):
-    """What waits for what in a run in which some names overlap."""
+    """Dependencies of groups and names in runs in which the same names overlap."""
 
     #: Number of groups before each group, and the groups that wait for it.
     groups: list[int]
@@ -378,8 +379,9 @@ class DrawnDurations:
         self._log_mean = math.log(max(mean_s, _LEAST_S))
 
     def drawn(self, sizes: Sequence[int]) -> int:
-        """Return how many durations :meth:`sums` draws, without those of a bootstrap."""
-        return sum(min(size, _MOST_DRAWN) for size in sizes) if self._known or self._spread else 0
+        """Return how many durations :meth:`sums` draws."""
+        each = sum(min(size, _MOST_DRAWN) for size in sizes) if self._known or self._spread else 0
+        return each + min(len(self._known), _MOST_REPEATED)
 
     def sums(self, sizes: Sequence[int], factor: float, chance: random.Random) -> list[float]:
         """Draw the total duration of each group of tasks, multiplied by ``factor``."""
@@ -389,7 +391,8 @@ class DrawnDurations:
             # With n - 1 draws the mean varies as much as the mean of n tasks does.
             few = len(self._known) <= _MOST_REPEATED
             again = chance.choices(self._known, k=len(self._known) - 1) if few else self._known
-            drawn, mean = chance.choices(again, k=count), fmean(again)
+            drawn = chance.choices(again, k=count)
+            mean = 0.0 if count == sum(sizes) else fmean(again)
         else:
             spread = self._spread
             middle = self._log_mean - spread**2 / 2
@@ -400,6 +403,8 @@ class DrawnDurations:
                 middle = chance.gauss(middle, spread / math.sqrt(self._count))
             drawn = [math.exp(chance.gauss(middle, spread)) for _ in range(count)]
             mean = math.exp(middle + spread**2 / 2)
+        if count == len(sizes):
+            return [factor * one for one in drawn]
         each = iter(drawn)
         return [
             factor * _sum_of(size, list(itertools.islice(each, part)), mean)
