@@ -33,7 +33,7 @@ tasks:
 """
 SHOWN = """\
 Target:    local (provider local)
-Time:      about 5 m 30 s, 2 m 51 s to 10 m 20 s (confidence 0.41)
+Time:      about 5 m 30 s, 2 m 51 s to 10 m 20 s (confidence low)
 Cost:      about 660 worker-seconds, 322 to 1248; no price is given
 Lock:      {lock}
 

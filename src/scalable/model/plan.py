@@ -197,6 +197,17 @@ class MemoryAdvice:
         return asdict(self) | {"written": self.written}
 
 
+#: Confidence below which it is called low, and from which on it is called good.
+LOW_CONFIDENCE, GOOD_CONFIDENCE = 0.5, 0.8
+
+
+def confidence_in_words(confidence: float) -> str:
+    """Return low, fair or good for a confidence between 0 and 1."""
+    if confidence < LOW_CONFIDENCE:
+        return "low"
+    return "good" if confidence >= GOOD_CONFIDENCE else "fair"
+
+
 @dataclass(frozen=True)
 class Plan:
     """Workers for a run, with predictions and reasons.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from scalable.model import DeploymentSpec, Plan
+from scalable.model.plan import LOW_CONFIDENCE
 from scalable.planning.billing import NOT_COUNTED, old_prices
 from scalable.planning.counts import total_limit
 from scalable.planning.idle import IdleWorkers, idle_sentence, idle_workers, known_calls
@@ -22,8 +23,6 @@ _HELD = 1.05
 _SHOWN = 3
 #: Weight of the measurements, 0 to 1, below which a plan names what was measured least.
 _ENOUGH_EVIDENCE = 0.5
-#: Confidence below which it is called low.
-_LOW = 0.5
 _SERVES = {
     "minimize cost": "the fewest workers",
     "least cost": "the lowest cost",
@@ -254,7 +253,7 @@ def _trust(given: PlanExplanation) -> Iterator[str]:
         count = len(past_predictions)
         yield f"{confidence}: {held} of {count} earlier predictions would have held."
     elif not any(c.guessed for c in given.calls):
-        yield f"{confidence} {_evidence(given.calls, low=plan.confidence < _LOW)}."
+        yield f"{confidence} {_evidence(given.calls, low=plan.confidence < LOW_CONFIDENCE)}."
     if overhead(past_predictions) != 1.0:
         yield (
             f"Earlier runs took {plan.overhead:.2f} times as long as their calls alone; the "

@@ -72,7 +72,7 @@ def test_numbers_that_no_product_survives_are_none(record):
 def test_a_comparison_as_text_and_as_json(record):
     found = compare(record(tasks=rows(5, 9.0), workers=[worker("a", "started", 100.0)]))
     text = render_comparison(found)
-    assert "Within 0.8 to 1.25 times the predicted time: yes (confidence was 0.50)" in text
+    assert "Within 0.8 to 1.25 times the predicted time: yes (confidence was fair)" in text
     assert "reserve 1.2G" in text
     assert [line.split() for line in text.splitlines() if line.startswith("  time ")] == [
         ["time", "40.0", "s", "45.0", "s", "1.12"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from scalable.errors import RunError
 from scalable.model import MemoryAdvice
+from scalable.model.plan import confidence_in_words
 from scalable.planning import judge_memory
 from scalable.quantiles import quantile
 from scalable.runs import RecordedTasks, RunRecord, Summary, TaskNameSummary, WorkSpan, summary_of
@@ -149,7 +150,7 @@ def render_comparison(comparison: Comparison) -> str:
     """Return a comparison as plain text with a final newline."""
     held = {True: "yes", False: "no", None: "not known"}[comparison.within]
     confidence = comparison.confidence
-    said = "" if confidence is None else f" (confidence was {confidence:.2f})"
+    said = "" if confidence is None else f" (confidence was {confidence_in_words(confidence)})"
     rows = [
         ("time", *_compared_cells(comparison.time_s, format_duration)),
         ("worker-seconds", *_compared_cells(comparison.worker_seconds, "{:.0f}".format)),

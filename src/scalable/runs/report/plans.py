@@ -12,6 +12,7 @@ from typing import Any
 from scalable.exports import PublicNames
 from scalable.files import write_whole
 from scalable.model import Plan, ResourceRequest
+from scalable.model.plan import confidence_in_words
 from scalable.runs.report.front import front_rows
 from scalable.runs.report.table import table
 from scalable.units import counted, format_amount, format_duration
@@ -95,7 +96,7 @@ def _time(plan: Plan) -> str:
         return "not known"
     low, high = (format_duration(end) for end in plan.predicted_interval_s)
     about = format_duration(plan.predicted_time_s)
-    return f"about {about}, {low} to {high} (confidence {plan.confidence:.2f})"
+    return f"about {about}, {low} to {high} (confidence {confidence_in_words(plan.confidence)})"
 
 
 def _resources(request: ResourceRequest | None) -> tuple[str, str, str]:
