@@ -29,6 +29,8 @@ RUN_LIST = "SCALABLE_RUN_LIST"
 RUN_OVERVIEWS = "SCALABLE_RUN_OVERVIEWS"
 #: Set by ``scalable run``: the directory of the run whose results replace tasks.
 RESUMED = "SCALABLE_RESUMED"
+#: Set by ``scalable run``: results of that run count although the code of their tasks has changed.
+RESUMED_DESPITE_CODE = "SCALABLE_RESUMED_DESPITE_CODE"
 #: Set by ``scalable run --synchronous``: tasks run in the threads that wait for them.
 SYNCHRONOUS = "SCALABLE_SYNCHRONOUS"
 #: Name of the running cluster that sessions attach to instead of starting one.

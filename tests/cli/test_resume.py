@@ -160,6 +160,35 @@ def test_a_failed_call_runs_again(workflow, ran, finish, project):
     assert last(result).endswith(", 2 ran (1 failed before, 1 new)")
 
 
+def test_kept_results_of_changed_code_are_answered_if_asked(workflow, ran, finish, project):
+    workflow("dry", "normal", "wet")
+    (project / "wet").touch()
+    assert finish("run").code == 1
+    ran()
+    model = project / "model.py"
+    fixed = model.read_text().replace('raise OSError("no data")', "return 1000")
+    model.write_text(fixed.replace("text.upper()", "text.lower()"))
+    result = finish("run", "--resume", "--keep-despite-code", "--format", "json")
+    # The calls that succeeded keep the results of the old code; other arguments still run.
+    assert ran() == ["total", "wet"], result.err
+    assert result.out.splitlines()[0] == "['A', 'B', 'A'] X 1027"
+    resumed = json.loads(result.out.split("\n", 1)[1])["resumed"]
+    assert (resumed["answered"], resumed["despite_code"], resumed["ran"]) == (6, 6, 2)
+    # They are again those of an old code in the next run, which keeps them only if asked.
+    again = finish("run", "--resume", "--keep-despite-code")
+    assert ran() == []
+    assert "8 calls answered from run-" in last(again)
+    assert last(again).endswith("(6 despite changed code), 0 ran")
+    assert finish("run", "--resume").out.splitlines()[0] == "['a', 'b', 'a'] x 1027"
+    assert ran() == ["dry", "label a", "label a", "label b", "label x", "normal"]
+
+
+def test_keeping_despite_code_needs_a_run_to_resume(workflow, finish):
+    result = finish("run", "--keep-despite-code")
+    assert result.code == 2
+    assert "add --resume" in result.err
+
+
 def test_a_run_without_kept_results_says_what_to_write(workflow, ran, finish, project):
     (project / "scalable.yaml").write_text(MANIFEST.replace(", keep_results: true", ""))
     assert finish("run", "--resume").code == 6

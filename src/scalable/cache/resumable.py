@@ -7,12 +7,13 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import FunctionType
 from typing import Any
 
 from scalable.cache.calls import Purpose, keys_of
 from scalable.cache.entries import Entry
 from scalable.cache.errors import UnfollowedReferencesError, UnstableValueError
-from scalable.cache.key import CallKey, KeyOptions, name_of
+from scalable.cache.key import CallKey, KeyOptions, digest_of, name_of
 from scalable.cache.outcomes import listener
 from scalable.cache.run_calls import Ended, RunCall
 from scalable.cache.run_results import RunResults
@@ -65,6 +66,13 @@ class ResumableFunction:
         if found is not None:
             self._note(Ended.ANSWERED, key, found.entry.cost_s)
             return found.value()
+        if key is not None and self.results.despite_code:
+            other = self.results.earlier_calls.key_despite_code(self._inputs(key))
+            found = None if other is None else self.results.take(other, self.function)
+            if other is not None and found is not None:
+                # It stays the result of the code that it has run: a later run has to ask again.
+                self._note(Ended.ANSWERED, replace(key, digest=other), found.entry.cost_s, code="")
+                return found.value()
         began = time.monotonic()
         try:
             value = self.function(*args, **kwargs)
@@ -109,16 +117,36 @@ class ResumableFunction:
         else:
             self._note(Ended.UNKEPT, key, cost_s, "the result cannot be stored")
 
-    def _note(self, end: Ended, key: CallKey | None, cost_s: float, reason: str = "") -> None:
+    def _inputs(self, key: CallKey) -> str:
+        """Return the digest of a task's arguments and environment, with its function's name.
+        It is empty for a function that its name does not identify.
+        """
+        own = self.function
+        if not isinstance(own, FunctionType) or own.__closure__ or "<lambda>" in own.__qualname__:
+            return ""
+        same = {*self.shared.environment, "python", "key"}
+        parts = {n: p for n, p in key.parts.items() if n in same or n.startswith("argument:")}
+        return digest_of({**parts, "name": key.function})
+
+    def _note(
+        self,
+        end: Ended,
+        key: CallKey | None,
+        cost_s: float,
+        reason: str = "",
+        *,
+        code: str | None = None,
+    ) -> None:
         call = RunCall(
             name_of(self.function),
             end,
-            code=self.shared.code_digest,
+            code=self.shared.code_digest if code is None else code,
             environment=self.shared.environment_digest,
             cost_s=round(cost_s, 6),
             reason=reason,
         )
-        call = call if key is None else replace(call, key=key.digest)
+        if key is not None:
+            call = replace(call, key=key.digest, inputs=self._inputs(key))
         self.results.log.add(call)
         self._tell(call)
 

@@ -60,9 +60,12 @@ class RunCall:
     end: Ended
     #: Digest of its cache key, or empty.
     key: str = ""
-    #: Digests of the key parts that the tasks of the function share.
+    #: Digests of the key parts that the tasks of the function share. The code is empty for the
+    #: result of a code that has changed since.
     code: str = ""
     environment: str = ""
+    #: Digest of its key without the code, or empty; see ``_inputs`` in resumable.py.
+    inputs: str = ""
     #: Seconds that it ran.
     cost_s: float = 0.0
     #: Why it failed, or why its result is not stored.
@@ -130,6 +133,7 @@ class EarlierCalls:
         self._failed: set[str] = set()
         self._codes: dict[str, set[str]] = {}
         self._environments: set[tuple[str, str]] = set()
+        self._keys: dict[str, set[str]] = {}
         for call in calls:
             self._codes.setdefault(call.function, set()).add(call.code)
             self._environments.add((call.code, call.environment))
@@ -137,6 +141,12 @@ class EarlierCalls:
                 self._failed.add(call.key)
             elif call.key:
                 self._left[call.key] += 1
+                self._keys.setdefault(call.inputs, set()).add(call.key)
+
+    def key_despite_code(self, inputs: str) -> str | None:
+        """Return the key of the results with these inputs, or None if they are of several codes."""
+        keys = self._keys.get(inputs, ()) if inputs else ()
+        return next(iter(keys)) if len(keys) == 1 else None
 
     def answered(self, key: str) -> None:
         self._left[key] -= 1

@@ -36,9 +36,17 @@ RESULTS: Final = "results"
 class RunResults:
     """Results of one run. They pickle as paths, and are opened at the first use."""
 
-    def __init__(self, run: str, resumed: str | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        run: str,
+        resumed: str | None = None,
+        limit: int | None = None,
+        despite_code: bool = False,
+    ) -> None:
         # The limit is the largest size of the results in bytes, or None.
-        self._made_of = run, resumed, limit
+        self._made_of = run, resumed, limit, despite_code
+        #: Results of the resumed run count although the code of their tasks has changed.
+        self.despite_code = despite_code
         self._directory = Path(run) / RESULTS
         self.log = CallLog(self._directory / "calls")
         self._folder = Folder(self._directory)
@@ -47,7 +55,7 @@ class RunResults:
         self._number: dict[str, int] = {}
         self._told: set[str] = set()
 
-    def __reduce__(self) -> tuple[Any, tuple[str, str | None, int | None]]:
+    def __reduce__(self) -> tuple[Any, tuple[str, str | None, int | None, bool]]:
         return results_of, self._made_of
 
     def __eq__(self, other: object) -> bool:
@@ -156,9 +164,9 @@ class RunResults:
 
 
 @lru_cache(maxsize=8)
-def results_of(run: str, resumed: str | None = None, limit: int | None = None) -> RunResults:
+def results_of(run: str, *others: Any) -> RunResults:
     """Return the results of a run. All callers in this process share the object."""
-    return RunResults(run, resumed, limit)
+    return RunResults(run, *others)
 
 
 def remove_expired(runs: Path, age_s: float, *, except_for: Path | None = None) -> int:

@@ -97,6 +97,8 @@ class Resumed:
     run: str
     #: Number of tasks whose results came from the resumed run.
     answered: int
+    #: Number of those whose code has changed since.
+    despite_code: int
     #: Number of cache hits.
     remembered: int
     #: None for runs without ``keep_results``, which do not record it.
@@ -118,6 +120,7 @@ class Resumed:
         return cls(
             earlier.name,
             len(answered),
+            sum(not call.code for call in answered),
             remembered.found,
             why.total() if keeps else None,
             sum(call.cost_s for call in answered),
@@ -128,6 +131,7 @@ class Resumed:
         return {
             "run": self.run,
             "answered": self.answered,
+            "despite_code": self.despite_code,
             "remembered": self.remembered,
             "ran": self.ran,
             "saved_s": self.saved_s,
@@ -135,7 +139,8 @@ class Resumed:
         }
 
     def __str__(self) -> str:
-        parts = [f"{counted(self.answered, 'call')} answered from {self.run}"]
+        changed = f" ({self.despite_code} despite changed code)" * bool(self.despite_code)
+        parts = [f"{counted(self.answered, 'call')} answered from {self.run}{changed}"]
         if self.remembered:
             parts.append(f"{self.remembered} remembered")
         if self.ran is not None:

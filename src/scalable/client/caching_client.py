@@ -472,7 +472,7 @@ class ResumableCalls:
         last = self._functions.get(purpose)
         if last is not None and last.function is function and last.shared == shared:
             return last
-        results = results_of(keeping.run, keeping.resumed, keeping.limit)
+        results = results_of(keeping.run, keeping.resumed, keeping.limit, keeping.despite_code)
         made = ResumableFunction(function, results, shared, purpose, unkept)
         self._functions[purpose] = made
         return made

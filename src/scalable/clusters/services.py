@@ -102,6 +102,7 @@ def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]
         settings.RUN_PLAN,
         settings.RUN_LIST,
         settings.RESUMED,
+        settings.RESUMED_DESPITE_CODE,
         settings.CLUSTER,
     )
     environment = {key: value for key, value in os.environ.items() if key not in outer}

@@ -87,7 +87,8 @@ def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
             hint="give --resume another run, or stop the cluster first",
         )
     limit = (spec.keep_results or KeepResults()).size
-    return Keeping(str(run.absolute()), resumed or None, limit)
+    despite_code = bool(resumed and os.environ.get(settings.RESUMED_DESPITE_CODE))
+    return Keeping(str(run.absolute()), resumed or None, limit, despite_code)
 
 
 def remove_old_results(spec: DeploymentSpec, run: Path) -> None:

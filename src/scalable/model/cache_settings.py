@@ -19,6 +19,8 @@ class Keeping:
     resumed: str | None = None
     #: Largest size of the results in bytes.
     limit: int | None = None
+    #: Results of the resumed run count although the code of their tasks has changed.
+    despite_code: bool = False
 
 
 @dataclass(frozen=True)

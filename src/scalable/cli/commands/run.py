@@ -92,6 +92,12 @@ class RunCommand(click.Command):
     "last run of the project (and of --target) that kept any.",
 )
 @click.option(
+    "--keep-despite-code",
+    is_flag=True,
+    help="With --resume, also answer calls of functions whose code has changed since that run; "
+    "only calls that failed, or have other arguments, run.",
+)
+@click.option(
     "--synchronous",
     is_flag=True,
     help="Run each task in the workflow's own process when it is submitted, so that a debugger "
@@ -113,6 +119,7 @@ def command(  # noqa: PLR0913 - what a user may say
     workflow: Path | None,
     cluster: str | None,
     resume: str | None,
+    keep_despite_code: bool,
     synchronous: bool,
     dry_run: bool,
     yes: bool,
@@ -136,6 +143,7 @@ def command(  # noqa: PLR0913 - what a user may say
     script = workflow or _beside(path)
     asked = AskedPlan(**objective, budget=budget, file=plan_file)
     _refuse_running(asked, cluster, synchronous=synchronous)
+    _refuse_new(resume, keep_despite_code=keep_despite_code)
     # Errors of the request are raised here, before anything has started.
     request, plan = asked.read(path, target)
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
@@ -158,7 +166,10 @@ def command(  # noqa: PLR0913 - what a user may say
     if resumed is not None and (lacking := nothing_kept(resumed)) is not None:
         output.warn(lacking)
     environ = _environment(
-        budget_of(plan) if plan_file else budget, resumed, synchronous=synchronous
+        budget_of(plan) if plan_file else budget,
+        resumed,
+        synchronous=synchronous,
+        despite_code=keep_despite_code,
     )
     with ExitStack() as stack:
         if asked.chosen:
@@ -197,6 +208,11 @@ def _refuse_running(asked: AskedPlan, cluster: str | None, *, synchronous: bool)
         )
 
 
+def _refuse_new(resume: str | None, *, keep_despite_code: bool) -> None:
+    if keep_despite_code and resume is None:
+        raise click.UsageError("--keep-despite-code keeps the results of a run: add --resume")
+
+
 def _compared(resumed: Path, runs: list[Path], request: Request, part: RunPart | None) -> Resumed:
     rows = [row for run in runs for row in _cache_rows(run, part)]
     remembered = cached_calls(rows, request.spec)
@@ -224,13 +240,16 @@ def _in_words(code: int) -> str:
 
 
 def _environment(
-    budget: float | None, resumed: Path | None, *, synchronous: bool
+    budget: float | None, resumed: Path | None, *, synchronous: bool, despite_code: bool
 ) -> dict[str, str]:
-    environ = {name: value for name, value in os.environ.items() if name != settings.RESUMED}
+    own = (settings.RESUMED, settings.RESUMED_DESPITE_CODE)
+    environ = {name: value for name, value in os.environ.items() if name not in own}
     if budget is not None:
         environ[settings.BUDGET] = f"{budget:g}"
     if resumed is not None:
         environ[settings.RESUMED] = str(resumed)
+    if despite_code:
+        environ[settings.RESUMED_DESPITE_CODE] = "1"
     if synchronous:
         environ[settings.SYNCHRONOUS] = "1"
     return environ

@@ -140,6 +140,7 @@ OUTER = (
     settings.RUN_PLAN,
     settings.RUN_LIST,
     settings.RESUMED,
+    settings.RESUMED_DESPITE_CODE,
     settings.CLUSTER,
 )
 
