@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -81,3 +82,29 @@ def test_a_scheduler_whose_job_is_cancelled_has_failed(on_slurm, place, eventual
     assert found["state"] == "failed"
     assert "its scheduler got SIGTERM from outside; its logs are in" in found["reason"]
     assert program("down", "one", "--yes").returncode == 0
+
+
+WORKFLOW = """\
+import os
+from scalable import ScalableSession
+
+if __name__ == "__main__":
+    with ScalableSession.from_yaml(target="hpc") as client:
+        job = client.submit(os.getenv, "SLURM_JOB_ID", tag="a").result()
+        print("worker in another job:", job != os.environ["SLURM_JOB_ID"])
+"""
+
+
+@pytest.mark.parametrize("on", ["--target hpc --yes", "--cluster one"])
+def test_a_run_in_a_job_leaves_no_process_outside(on_slurm, place, eventually, on):
+    (place / "scalable.yaml").write_text(MANIFEST % "job")
+    (place / "workflow.py").write_text(WORKFLOW)
+    if "--cluster" in on:
+        assert program("up", "--target", "hpc", "--name", "one", "--yes").returncode == 0
+    command = f"{sys.executable} -m scalable run scalable.yaml {on}"
+    job = on_slurm.command("sbatch", "--parsable", "--output=run.log", "--wrap", command).strip()
+    eventually(lambda: all(line.split()[0] != job for line in on_slurm.jobs()), timeout=100)
+    assert "worker in another job: True" in (place / "run.log").read_text()
+    if "--cluster" in on:
+        assert program("down", "one", "--yes").returncode == 0
+    eventually(lambda: on_slurm.jobs() == [], timeout=60)
