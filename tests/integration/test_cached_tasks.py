@@ -21,6 +21,12 @@ def fit(x, log, factor=2):
     return {"value": x * factor}
 
 
+def edited_fit(x, log):
+    with Path(log).open("a") as file:
+        file.write(f"edited {x}\n")
+    return {"value": x + x}
+
+
 def wide(x, log):
     with Path(log).open("a") as file:
         file.write(f"wide {x}\n")
@@ -80,6 +86,22 @@ def test_equal_call_of_a_later_client_does_not_run(cluster, client, tmp_path, lo
         assert later.submit(fit, 3, str(log), 5, cache=options()).result() == {"value": 15}
         assert later.submit(fit, 3, str(log)).result() == {"value": 6}
     assert lines(log) == ["fit 3", "fit 3", "fit 3", "fit 4"]
+
+
+def test_task_is_a_hit_when_an_edited_task_returns_the_same(cluster, client, tmp_path, log):
+    def total_of(client, function, x):
+        part = client.submit(function, x, str(log), cache=options())
+        return client.submit(total, [part], str(log), cache=options())
+
+    assert total_of(client, fit, 3).result() == 6
+    assert total_of(client, edited_fit, 3).result() == 6
+    assert lines(log) == ["edited 3", "fit 3", "total"]
+    assert total_of(client, edited_fit, 4).result() == 8
+    assert lines(log).count("total") == 2
+    # The result is stored for the edited task too: a later client finds it without a worker.
+    with ScalableClient(cluster, remembering=CacheSettings(str(tmp_path / "results"))) as later:
+        assert total_of(later, edited_fit, 3).done()
+    assert len(lines(log)) == 5
 
 
 def test_found_result_needs_no_worker(client, tmp_path, log):

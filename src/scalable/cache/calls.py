@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from scalable.cache.checkpoints import running_cached
-from scalable.cache.differences import differences, why_missed
-from scalable.cache.errors import UnfollowedReferencesError
-from scalable.cache.key import CallKey, KeyMaker, KeyOptions
-from scalable.cache.outcomes import listener, unheard
+from scalable.cache.differences import CONTENT, differences, why_missed
+from scalable.cache.errors import UnfollowedReferencesError, UnstableValueError
+from scalable.cache.key import CallKey, KeyMaker, KeyOptions, digest_of
+from scalable.cache.outcomes import Found, listener, unheard
 from scalable.cache.store import ResultStore
 from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 from scalable.protocol.operations import CALLS_ARGUMENT
@@ -92,14 +92,54 @@ class CachedFunction:
                 if lease.excludes:
                     found = self.store.get(key.digest, function=self.function)
                 if found is None:
-                    return self._run(key, args, kwargs)
+                    content = self._content(key, args, kwargs)
+                    found = self._with_content(key, content)
+                if found is None:
+                    return self._run(key, args, kwargs, content)
             break
         logger.debug("%s %s: found", key.function, key.digest[:12])
         if tell is not None:
             tell(CacheOutcome(kind, saved_s=found.entry.cost_s, key=key.digest))
         return found.value()
 
-    def _run(self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _content(
+        self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[str, str]:
+        """Return the part with the digest of a task's code and of the content of its arguments.
+        It is empty if the key has their content, or if they have no stable content.
+        """
+        if not key.of_results:
+            return {}
+        try:
+            made = keys_of(self.store).key(self.function, args, kwargs, code={})
+        except (UnstableValueError, UnfollowedReferencesError):
+            return {}
+        parts = {name: part for name, part in key.parts.items() if not _is_argument(name)}
+        for name, part in made.parts.items():
+            if name in key.parts or not _is_argument(name):  # else it is ignored
+                parts[f"{CONTENT}:{name}"] = part
+        return {CONTENT: digest_of(parts)}
+
+    def _with_content(self, key: CallKey, content: Mapping[str, str]) -> Found | None:
+        """Return the result of a task that had the same code and arguments from other tasks.
+        It is stored under the key of this task too.
+        """
+        near = self.store.nearest(key.function, content) if content else None
+        if near is None or not content.items() <= near.parts.items():
+            return None
+        found = self.store.get(near.key, function=self.function)
+        if found is None or not content.items() <= found.entry.parts.items():  # replaced since
+            return None
+        self._store(key, found.value(), found.entry.cost_s, content)
+        return found
+
+    def _run(
+        self,
+        key: CallKey,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        content: Mapping[str, str],
+    ) -> Any:
         tell, began = listener(), time.monotonic()
         try:
             with unheard():
@@ -108,17 +148,24 @@ class CachedFunction:
             cost_s = time.monotonic() - began
             if tell is not None:
                 tell(misses_of(self.store).outcome(key, self.asked_at, cost_s))
+        self._store(key, value, cost_s, content)
+        return value
+
+    def _store(self, key: CallKey, value: Any, cost_s: float, content: Mapping[str, str]) -> None:
         self.store.put(
             key.digest,
             value,
-            parts=key.parts,
+            parts={**key.parts, **content},
             function=key.function,
             cost_s=cost_s,
             task=self.purpose.task,
             tag=self.purpose.tag,
             run=self.purpose.run,
         )
-        return value
+
+
+def _is_argument(part: str) -> bool:
+    return part.startswith("argument:")
 
 
 def call_cached(remembered: CachedFunction, *args: Any, **kwargs: Any) -> Any:

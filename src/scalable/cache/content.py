@@ -70,6 +70,8 @@ class Contents:
         # ``code_id`` notes code that a value contains, and returns its part name. ``future_key``
         # returns None for other objects. Without ``files``, each ``File`` is read.
         self.code_id, self.future_key, self.files = code_id, future_key, files
+        #: Some values are results of tasks, written as the keys of these.
+        self.has_futures = False
         self._hash = blake2b(digest_size=DIGEST_SIZE)
         # Objects are kept, so that their ids are not reused.
         self._seen: dict[int, tuple[int, Any]] = {}
@@ -98,6 +100,7 @@ class Contents:
             # Combined flags may have no name.
             self.all(b"enum", (value._value_ if value.name is None else value.name, type(value)))
         elif (key := self.future_key(value)) is not None:
+            self.has_futures = True
             self.text(b"future", key)
         elif (writer := array_writer(value)) is not None:
             if writer in IMMUTABLE_WRITERS or self.is_new(value):

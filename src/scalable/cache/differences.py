@@ -27,6 +27,9 @@ _ORDER: Final = (
 _TOLD: Final = frozenset({"package", "image", "python", "key"})
 _VERSIONED: Final = {"image": "the image", "python": "Python", "key": "the version of keys"}
 _OF_ARGUMENT: Final = " of an argument"
+#: Part of a stored result that is not in its key: the digest of the code and of the arguments'
+#: content, if arguments were results of other tasks.
+CONTENT: Final = "content"
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def differences(
             _sentence(function, part, now.get(part), before.get(part)),
         )
         for part in {**now, **before}
-        if now.get(part) != before.get(part)
+        if part != CONTENT and now.get(part) != before.get(part)
     ]
     if any(one.group == "code" for one in found):
         # A function's own part changes with its code: one sentence is enough.
@@ -99,7 +102,7 @@ def group_of(part: str) -> str:
 def parts_by_group(parts: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the names or values of a key's parts by kind, in report order."""
     groups: dict[str, list[str]] = {}
-    for part in sorted(parts, key=lambda part: (_rank(group_of(part)), part)):
+    for part in sorted(parts.keys() - {CONTENT}, key=lambda part: (_rank(group_of(part)), part)):
         group, _, name = part.partition(":")
         told = parts[part] if group in _TOLD else name
         groups.setdefault(group, []).append(told or parts[part])

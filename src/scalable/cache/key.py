@@ -49,6 +49,8 @@ class CallKey:
     parts: Mapping[str, str]
     #: Name of the function with its module.
     function: str
+    #: Some arguments are results of other tasks, for which the keys of these stand.
+    of_results: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ class KeyMaker:
                 parts[f"{part} of an argument"] = digest
         parts |= environment or {}
         parts |= {"python": python_version(), "key": KEY_VERSION}
-        return CallKey(digest_of(parts), parts, name)
+        return CallKey(digest_of(parts), parts, name, contents.has_futures)
 
     def code(self, function: Callable[..., Any], options: KeyOptions) -> FunctionCode:
         """Return a function's code, the same object as long as the code it reaches is unchanged.
