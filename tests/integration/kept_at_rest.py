@@ -58,6 +58,7 @@ BOUNDED = {
     "scalable.scheduler.worker_removals.WorkerRemovals._withheld": WORKERS,
     "scalable.scheduler.bundle_relay.LostBundles._lost": 4 * REMEMBERED,
     "scalable.scheduler.retrying.LossReasons._begun": 2 * WORKERS,
+    "scalable.scheduler.retrying.LossReasons._counted": WORKERS,
     "scalable.scheduler.retrying.LossReasons._lost_with": 2 * WORKERS,
     "scalable.scheduler.retrying.LossReasons._memories": 3 * WORKERS,
     "scalable.scheduler.retrying.LossReasons._reasons": 5 * WORKERS,

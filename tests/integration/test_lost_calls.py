@@ -34,6 +34,22 @@ def eat(megabytes, started):
     return len(kept)
 
 
+def texts(megabytes):
+    return ["x" * 1_000_000 for _ in range(megabytes)]
+
+
+def given(client):
+    return texts(300)
+
+
+def from_another_pool(client):
+    return client.submit(texts, 300, tag="submit")
+
+
+def gathered(client):
+    return client.map(texts, [30] * 10, tag="submit", pure=False)
+
+
 def die(started):
     with open(started, "a") as file:
         file.write("x")
@@ -62,6 +78,17 @@ def test_a_call_without_memory_fails_after_one_more_try_and_says_what_to_set(
     # The pool goes on, and takes no crash loop from it.
     assert client.submit(abs, -1, tag="small").result(timeout=60) == 1
     assert "is degraded" not in caplog.text
+
+
+@pytest.mark.parametrize("inputs", [given, from_another_pool, gathered])
+def test_task_whose_inputs_fill_workers_fails(session, inputs):
+    client, lost = session.client, session.cluster.pools["small"].lost
+    future = client.submit(len, inputs(client), tag="small")
+    with pytest.raises(OutOfMemory, match="the memory of component 'small'"):
+        future.result(timeout=300)
+    assert session.cluster.pools["small"].lost - lost <= 2
+    assert client.submit(abs, -1, tag="small").result(timeout=300) == 1
+    assert session.cluster.pools["small"].reason is None
 
 
 @pytest.mark.parametrize("way", ["submit", "executor"])

@@ -251,6 +251,8 @@ class LossReasons(Listener):
         self._memories: dict[str, tuple[str, int]] = {}
         self._too_large: dict[Any, int] = {}
         self._ended_for_memory: dict[str, None] = {}  # a set in order of insertion
+        #: Names of the workers whose own report has been counted.
+        self._counted: dict[str, None] = {}
         #: Monotonic time of the end of a worker's walltime, and the walltime in seconds, by name.
         self._walltimes: dict[str, tuple[float, float]] = {}
         #: Number of times that a walltime has cut off a task, by key.
@@ -325,11 +327,17 @@ class LossReasons(Listener):
 
     def out_of_memory(self, worker: str, keys: list[Any], used: int, limit: int) -> None:
         """Retry or fail the tasks of a worker that stops for lack of memory.
-        Bundles fail at once. ``worker`` is an address, and ``used`` and ``limit`` are in bytes.
+        Without running tasks (``keys``), the inputs of its next tasks have filled it. Bundles fail
+        at once. ``worker`` is an address, and ``used`` and ``limit`` are in bytes.
         """
         state = self._scheduler.workers.get(worker)
-        if state is None or not keys:
+        if state is None:
             return
+        keys = keys or [task.key for task in begun_on(state, state.processing)]
+        if not keys:
+            return
+        self._counted[str(state.name)] = None
+        _forget_oldest(self._counted)
         self._scheduler.log_event(LEAVING_TOPIC, worker)
         component = next(iter(state.resources), "")
         for key in keys:
@@ -371,8 +379,8 @@ class LossReasons(Listener):
                 self._scheduler.log_event(WAITING_TOPIC, event)
 
     def ended_for_memory(self, workers: Iterable[str]) -> None:
-        """Treat the tasks of these lost workers as :meth:`out_of_memory` does."""
-        for name in workers:
+        """Treat the tasks of these lost workers as :meth:`out_of_memory` does, unless it has."""
+        for name in set(workers) - self._counted.keys():
             self._ended_for_memory[name] = None
             _forget_oldest(self._ended_for_memory)
             component, limit = self._memories.get(name, ("", 0))

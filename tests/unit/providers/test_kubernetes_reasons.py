@@ -82,11 +82,11 @@ def test_a_pod_that_used_too_much_memory_names_the_limit():
     assert not seen.from_outside
 
 
-def test_a_worker_that_ended_itself_for_its_memory_says_so_and_is_not_counted_again():
+def test_pod_that_ended_itself_for_its_memory_says_so():
     ended = {"terminated": {"reason": "Error", "exitCode": 71}}
     seen = observation(pod("Failed", state=ended))
     assert seen.reason == "out of memory: it used nearly 2G"
-    assert not seen.out_of_memory
+    assert seen.out_of_memory
 
 
 def test_an_exit_code_is_a_crash():

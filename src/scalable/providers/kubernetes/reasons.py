@@ -133,7 +133,9 @@ def _deleted(pod: Pod) -> str | None:
 
 def _is_killed_for_memory(status: Mapping[str, Any]) -> bool:
     ends = (own.get("state", {}).get("terminated") or {} for own in _containers(status))
-    return any(end.get("reason") == "OOMKilled" for end in ends)
+    return any(
+        end.get("reason") == "OOMKilled" or end.get("exitCode") == OUT_OF_MEMORY for end in ends
+    )
 
 
 def _ended(pod: Pod) -> str:

@@ -42,6 +42,7 @@ from scalable.manager.pools import ManagerSite, Pool, config_path
 from scalable.model import DeploymentSpec
 from scalable.protocol.code import interpreter_options
 from scalable.protocol.forking import WORKER_MODULE, fits, worker_command
+from scalable.protocol.operations import OUT_OF_MEMORY
 from scalable.providers.local.fork_server import (
     ForkServerError,
     ForkServerProcess,
@@ -99,6 +100,7 @@ class End:
 
     reason: str
     last_output: str
+    out_of_memory: bool = False
 
 
 class LocalUnit:
@@ -165,7 +167,7 @@ class LocalUnit:
         logger.debug("worker %s (process %d) has ended: %s", self.name, process.pid, reason)
         last_output = read_tail(self._belongings.log)
         self._remove_scratch()
-        self.end = End(reason, last_output)
+        self.end = End(reason, last_output, code == OUT_OF_MEMORY)
 
     def _remove_scratch(self) -> None:
         for scratch in self._belongings.scratch:
@@ -174,7 +176,8 @@ class LocalUnit:
     def observe(self) -> Observation:
         """Return the state without blocking. A process suspended for 10 s counts as stopped."""
         if self.end is not None:
-            return Observation(UnitState.ENDED, self.end.reason)
+            memory = self.end.out_of_memory
+            return Observation(UnitState.ENDED, self.end.reason, out_of_memory=memory)
         if self._process is None:
             return Observation(UnitState.PENDING, "its process starts")
         now = time.monotonic()

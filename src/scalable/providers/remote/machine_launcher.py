@@ -15,6 +15,7 @@ from typing import Any
 from scalable.errors import ProviderError
 from scalable.manager.launcher import ChargedMachine, Observation, UnitName, UnitState
 from scalable.model import ComponentSpec
+from scalable.protocol.operations import OUT_OF_MEMORY
 from scalable.providers.remote.cloud import (
     NAME,
     TAG,
@@ -369,6 +370,6 @@ def _observation(its: _Placed) -> Observation:
         _STATES[machine.state],
         machine.reason,
         from_outside=machine.from_outside,
-        out_of_memory=machine.out_of_memory,
+        out_of_memory=machine.out_of_memory or machine.exit_code == OUT_OF_MEMORY,
         machine=ChargedMachine(machine.id, its.holds) if its.holds > 1 else None,
     )
