@@ -1,5 +1,6 @@
 """Failed calls of each kind are recorded once, with arguments, frame, output and tries."""
 
+import asyncio
 import gc
 import os
 import signal
@@ -47,6 +48,8 @@ def read(path):
 
 
 async def fit_soon(year):
+    print("soon", year)
+    await asyncio.sleep(0)
     raise LookupError(f"no {year} soon")
 
 
@@ -181,11 +184,23 @@ def test_each_failed_call_is_counted_once(causes, where):
     assert summary.tasks["failed"] == 708 + 1 + 1 + 1 + 1 + 1
 
 
-def test_the_standard_error_of_a_child_and_the_workers_output_are_kept(causes):
+def test_standard_error_of_a_child_is_kept(causes):
     (child,) = found(causes, "sh")
     assert child.details.stderr == "reading a.nc"
     assert child.details.frame.endswith(" in run_child")
-    assert "fitting 2050" in found(causes, "no 2050 in north")[0].details.output
+
+
+def test_failure_has_the_lines_that_its_task_printed(causes):
+    def printed(text):
+        return [failure.details.output for failure in found(causes, text)]
+
+    assert printed("no 2050 in north") == ["fitting 2050"]
+    assert sorted(printed("in mapped")) == ["fitting 1", "fitting 2", "fitting 3"]
+    assert printed("no 2051 soon") == ["soon 2051"]
+    assert printed("/no/a.nc") == printed("sh") == [None]
+    bundled = [output for output in printed("in bundled") if output]
+    assert bundled
+    assert not any("\n" in output for output in bundled)
 
 
 def test_tries_and_reruns_are_right_to_the_number(causes, where):

@@ -47,12 +47,14 @@ MOST_NOTES = 10
 _OF_SUBPROCESS = (subprocess.CalledProcessError, subprocess.TimeoutExpired)
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]] | None
-_read_output: list[Callable[[], str | None]] = [lambda: None]
+_read_output: list[Callable[[], str | None]] = [lambda: None] * 2
 
 
-def read_output_with(read: Callable[[], str | None]) -> None:
-    """Set the function that returns a worker process's latest output."""
-    _read_output[0] = read
+def read_output_with(
+    of_process: Callable[[], str | None], of_task: Callable[[], str | None]
+) -> None:
+    """Set the functions that return the latest output of a worker process and of the task here."""
+    _read_output[:] = of_process, of_task
 
 
 def recent_output() -> str | None:
@@ -71,7 +73,7 @@ def described(
             facts["arguments"] = text
         if output:
             facts["stderr"], facts["stdout"] = _of_child(error)
-            facts["output"] = recent_output()
+            facts["output"] = _read_output[1]()
     except Exception as problem:  # noqa: BLE001 - the task's own error must not be lost
         logger.debug("a failed task is not described in full: %r", problem)
     return {name: text and sendable(text) for name, text in facts.items()}

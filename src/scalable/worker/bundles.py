@@ -319,6 +319,11 @@ class BundleRun:
         """Position of the running task, for use in the thread that runs it."""
         return self._current
 
+    @property
+    def began(self) -> float:
+        """Start time of the running or last task, for use in the thread that runs it."""
+        return self._began
+
     def first_try(self, number: int) -> str:
         """Return the name of a task's first attempt, which all its attempts share."""
         return self._first_tries.get(number) or first_try(self.key, number)

@@ -34,10 +34,12 @@ from scalable.protocol.events import SILENT_SCHEDULER
 from scalable.protocol.failures import LAST_CHARACTERS, last_lines, read_output_with, without_dask
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import Importer, stand_for_script
+from scalable.protocol.task_output import TaskStream
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
 from scalable.worker.notices import tell_of_notice
 from scalable.worker.parent_watch import ParentWatch, read_line, remove_scratch, take_standard_input
 from scalable.worker.process_worker import ProcessWorker
+from scalable.worker.task_output import LastPrinted
 
 #: Seconds in which a scheduler accepts the connection of a new worker.
 FIRST_ANSWER_TIMEOUT_S = 40.0
@@ -310,29 +312,19 @@ _STDOUT, _STDERR = 1, 2
 _READ_CHARACTERS = 4 * LAST_CHARACTERS
 
 
-class _KeepingLast:
-    """Stream that keeps the last strings written to it."""
-
-    def __init__(self, stream: Any, recent: deque[str]) -> None:
-        self._stream, self._recent = stream, recent
-
-    def write(self, text: str) -> Any:
-        if text:
-            self._recent.append(text[-LAST_CHARACTERS:])
-        return self._stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 def keep_last_output() -> None:
-    """Add the latest output of this process to the failures of its tasks."""
-    if _is_file(_STDERR):
-        read_output_with(_end_of_file)
-        return
+    """Add what tasks print to their failures, and the process's latest output to overviews."""
     recent: deque[str] = deque(maxlen=200)
-    sys.stdout, sys.stderr = _KeepingLast(sys.stdout, recent), _KeepingLast(sys.stderr, recent)
-    read_output_with(lambda: _last_printed("".join(list(recent))))
+    printed = LastPrinted()
+
+    def keep(text: str) -> bool:
+        recent.append(text[-LAST_CHARACTERS:])
+        printed.add(text)
+        return False
+
+    sys.stdout, sys.stderr = TaskStream(sys.stdout, keep), TaskStream(sys.stderr, keep)
+    of_process = _end_of_file if _is_file(_STDERR) else lambda: _last_printed("".join(list(recent)))
+    read_output_with(of_process, printed.take)
 
 
 def _last_printed(text: str) -> str | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
+from scalable.dask_compat.worker import current_call
 from scalable.harmless import sendable
+from scalable.protocol.failures import LAST_CHARACTERS, last_lines
 from scalable.protocol.task_output import (
     STDERR,
     STDOUT,
@@ -16,10 +20,13 @@ from scalable.protocol.task_output import (
     ThreadLines,
     label_here,
 )
+from scalable.worker.bundles import running_bundle
 
 #: Seconds between two messages of a worker, and largest number of characters of one message.
 SEND_S = 0.2
 MOST_CHARACTERS = 16_000
+#: Number of tasks whose last output is kept.
+KEPT_TASKS = 50
 
 
 class OutputSender:
@@ -71,3 +78,37 @@ class OutputSender:
             lines.append((self._label, STDERR, f"[{left_out} lines are left out; the log has all]"))
         if lines:
             self._worker.log_event(TOPIC, lines)
+
+
+class LastPrinted:
+    """Last output of the latest tasks that have printed in this process."""
+
+    def __init__(self) -> None:
+        # Without a lock: a forked child of a task prints too, and would inherit a lock that is
+        # held.
+        self._texts: dict[Any, str] = {}
+
+    def add(self, text: str) -> None:
+        """Add output of the task that runs here. Output outside of tasks is ignored."""
+        if (task := _task_here()) is None:
+            return
+        self._texts[task] = (self._texts.pop(task, "") + text)[-LAST_CHARACTERS:]
+        if len(self._texts) > KEPT_TASKS:
+            with suppress(KeyError, RuntimeError):  # another thread drops it
+                del self._texts[next(iter(self._texts))]
+
+    def take(self) -> str | None:
+        """Return the last lines that the task here has printed, and drop them. None for none."""
+        return last_lines(self._texts.pop(_task_here(), "")) or None
+
+
+def _task_here() -> Any:
+    """Return an id of the task that runs in this thread or coroutine, or None."""
+    call = current_call()
+    if call is not None:
+        bundle = running_bundle(call[1])
+        return call[1] if bundle is None else (call[1], bundle.began)
+    with suppress(RuntimeError):  # no event loop runs in this thread
+        coroutine = asyncio.current_task()
+        return None if coroutine is None else coroutine.get_name()
+    return None
