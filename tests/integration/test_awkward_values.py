@@ -1,5 +1,6 @@
 """Errors, strings and lists that are hard to send arrive, or are refused at once."""
 
+import logging
 import os
 
 import pytest
@@ -206,6 +207,24 @@ def test_an_exit_while_a_result_is_loaded_is_its_error_alone(far, kind):
     with pytest.raises(RuntimeError, match="unpickling it ended with .*boom"):
         pool.submit(made, kind).result(timeout=60)
     assert pool.submit(abs, -2).result(timeout=60) == 2
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, FileNotFoundError])
+def test_error_while_a_result_is_loaded_is_raised_alone(far, kind, caplog):
+    protocol = logging.getLogger("distributed.protocol.core")
+    protocol.addHandler(caplog.handler)
+    bad = [far.submit(made, kind, size, tag="a", pure=False) for size in (0, 3_000_000)]
+    bad.append(far.pool(tag="a").submit(made, kind))
+    try:
+        for future in bad:
+            with pytest.raises(kind, match="boom"):
+                future.result(timeout=60)
+        with pytest.raises(kind, match="boom"):
+            far.gather([bad[0], far.submit(abs, 1, tag="a")])
+    finally:
+        protocol.removeHandler(caplog.handler)
+    assert [each for each in caplog.records if each.name == protocol.name] == []
+    assert far.submit(abs, -2, tag="a").result(timeout=60) == 2
 
 
 def test_an_exit_while_an_error_is_loaded_is_the_error(far):
