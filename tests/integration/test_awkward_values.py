@@ -72,7 +72,7 @@ def test_an_error_from_deep_in_the_stack_arrives_with_both_ends(client, way, dep
     while trace is not None:
         lines.add(trace.tb_lineno)
         trace = trace.tb_next
-    assert {19, 20} <= lines  # where it calls itself, and where it raises
+    assert {20, 21} <= lines  # where it calls itself, and where it raises
 
 
 @pytest.mark.parametrize("way", ["submit", "executor", "kept"])

@@ -39,7 +39,7 @@ def no_longer_closed_at_exit(close: Close) -> None:
 
 
 def _handle_signals(old: Any, new: Any) -> None:
-    """Replace a handler of signals by another one, and keep those of the program."""
+    """Replace a handler of signals with another one, and keep those of the program."""
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             if signal.getsignal(number) == old:
@@ -49,13 +49,19 @@ def _handle_signals(old: Any, new: Any) -> None:
 def _exit_by_signal(number: int, frame: object) -> None:  # noqa: ARG001 - as signal calls it
     """Exit as after Ctrl-C, so that sessions are closed. The next signal kills."""
     signal.signal(number, signal.SIG_DFL)
-    if not _open:  # in a fork, or the sessions are being closed
+    if not _open:  # in the fork of a thread, or the sessions are being closed
         os.kill(os.getpid(), number)
     _exits.append(SystemExit(128 + number))
     raise _exits[-1]
 
 
-os.register_at_fork(after_in_child=_open.clear)
+# Python forgets a signal that a new child receives before its handlers can run, and a child that is
+# terminated at once would live on. During a fork, signals therefore have their default effect.
+os.register_at_fork(
+    before=lambda: _handle_signals(_exit_by_signal, signal.SIG_DFL),
+    after_in_parent=lambda: _open and _handle_signals(signal.SIG_DFL, _exit_by_signal),
+    after_in_child=_open.clear,
+)
 
 
 def _close_open_sessions() -> None:
