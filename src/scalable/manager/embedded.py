@@ -170,6 +170,9 @@ def controller_of(scheduler: Any) -> Controller | None:
 # Units that are Python objects --------------------------------------------------------------------
 
 CLOSE_TIMEOUT_S = 10.0
+#: Seconds that a worker whose threads run tasks has before it closes. The threads end with the
+#: process.
+LAST_TASKS_S = 2.0
 #: Seconds that a start may take before it is cancelled. A cancelled start of a ``Nanny``
 #: leaves the process of its worker, and that of a job may leave the job.
 START_TIMEOUT_S = 30.0
@@ -257,7 +260,13 @@ class EntryLauncher:
         if created is None or getattr(created, "status", None) is Status.closed:
             return
         logger.debug("worker %s: closing", name)
-        closing = asyncio.ensure_future(created.close())
+        threads = isinstance(created, Worker)
+        if threads:
+            await _idle(created)
+        # The thread that waits for a task without an end would keep the event loop from closing.
+        closing = asyncio.ensure_future(
+            created.close(**{"executor_wait": False} if threads else {})
+        )
         await asyncio.wait([closing], timeout=CLOSE_TIMEOUT_S)
         if not closing.done():
             logger.warning(
@@ -355,6 +364,13 @@ class EntrySecurity:
     def remove(self) -> None:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+
+async def _idle(worker: Worker) -> None:
+    """Wait for the tasks that run in a worker's threads, at most :data:`LAST_TASKS_S` seconds."""
+    last = time.monotonic() + LAST_TASKS_S
+    while worker.state.executing and time.monotonic() < last:
+        await asyncio.sleep(ALIGN_INTERVAL_S)
 
 
 def _texts(security: Any) -> dict[str, str]:

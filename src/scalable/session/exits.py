@@ -55,11 +55,16 @@ def _exit_by_signal(number: int, frame: object) -> None:  # noqa: ARG001 - as si
     raise _exits[-1]
 
 
+def _handle_again() -> None:
+    if _open:
+        _handle_signals(signal.SIG_DFL, _exit_by_signal)
+
+
 # Python forgets a signal that a new child receives before its handlers can run, and a child that is
 # terminated at once would live on. During a fork, signals therefore have their default effect.
 os.register_at_fork(
     before=lambda: _handle_signals(_exit_by_signal, signal.SIG_DFL),
-    after_in_parent=lambda: _open and _handle_signals(signal.SIG_DFL, _exit_by_signal),
+    after_in_parent=_handle_again,
     after_in_child=_open.clear,
 )
 
