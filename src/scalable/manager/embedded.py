@@ -260,13 +260,12 @@ class EntryLauncher:
         if created is None or getattr(created, "status", None) is Status.closed:
             return
         logger.debug("worker %s: closing", name)
-        threads = isinstance(created, Worker)
-        if threads:
+        options = {}
+        if isinstance(created, Worker):
             await _idle(created)
-        # The thread that waits for a task without an end would keep the event loop from closing.
-        closing = asyncio.ensure_future(
-            created.close(**{"executor_wait": False} if threads else {})
-        )
+            # A thread that waits for an endless task would keep the event loop from closing.
+            options = {"executor_wait": False}
+        closing = asyncio.ensure_future(created.close(**options))
         await asyncio.wait([closing], timeout=CLOSE_TIMEOUT_S)
         if not closing.done():
             logger.warning(
@@ -369,7 +368,7 @@ class EntrySecurity:
 async def _idle(worker: Worker) -> None:
     """Wait for the tasks that run in a worker's threads, at most :data:`LAST_TASKS_S` seconds."""
     last = time.monotonic() + LAST_TASKS_S
-    while worker.state.executing and time.monotonic() < last:
+    while worker.state.executing and time.monotonic() < last:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(ALIGN_INTERVAL_S)
 
 
