@@ -179,6 +179,8 @@ class Reconciler:
                     workers = self._lose(loss, now)
                     self._excused += workers if loss.from_outside else ()
                     self._out_of_memory += workers if loss.out_of_memory else ()
+                for name in decision.excused:
+                    self._excused += self.inventory.units[name].worker_names
                 renew(self.inventory, decision)
                 reasons = drain_reasons(self.inventory.units, decision)
                 draining = set_phase(self.inventory.units, decision.drain, Phase.DRAINING)

@@ -217,6 +217,8 @@ class NextSteps:
     leave: dict[UnitName, str] = field(default_factory=dict)
     #: Seconds until the walltime of units to empty is over, if known.
     left_s: dict[UnitName, float] = field(default_factory=dict)
+    #: Undesired units that were stopped from outside: their tasks did not cause it.
+    excused: list[UnitName] = field(default_factory=list)
     #: Units of ``leave`` whose machine is preempted.
     taken_back: list[UnitName] = field(default_factory=list)
 
@@ -254,6 +256,8 @@ def decide(
                 decision.left_s[name] = seen.left_s
         else:
             decision.stop.append(name)
+            if seen.state is UnitState.ENDED and seen.from_outside:
+                decision.excused.append(name)
     return decision
 
 

@@ -217,6 +217,22 @@ def test_a_loss_from_outside_is_excused_although_the_scheduler_missed_it_at_firs
     in_house(scenario)
 
 
+def test_a_loss_from_outside_is_excused_while_the_unit_drains():
+    async def scenario(house):
+        house.inventory.want("quick", 1)
+        await house.until(lambda: house.quick.launched)
+        (name,) = house.quick.launched
+        house.quick.connect()
+        await house.until(lambda: house.inventory.status()["quick"].running == 1)
+        house.inventory.want("quick", 0)
+        await house.until(lambda: house.inventory.status()["quick"].draining == 1)
+        house.link.workers.clear()
+        house.quick.observed[name] = Observation(UnitState.ENDED, "preempted", from_outside=True)
+        await house.until(lambda: ("excuse_losses", [name]) in house.link.told)
+
+    in_house(scenario)
+
+
 def test_of_too_many_units_those_are_started_that_the_place_has_room_for():
     async def scenario(house):
         place, room = house.quick, 5
