@@ -43,7 +43,7 @@ STATUS_TIMEOUT_S = 5.0
 #: Seconds for which a site that did not answer is not queried again.
 FAULT_S = 5.0
 #: Seconds for copying the record of a run, and for the connection to the scheduler that has it.
-RUN_TIMEOUT_S, RUN_CONNECT_S = 60.0, 4.0
+RUN_TIMEOUT_S, RUN_CONNECT_S = 60.0, 10.0
 #: Seconds for which the answers of a scheduler, and of a site, are cached.
 FRESH_S, PROGRAMS_FRESH_S = 0.3, 1.0
 
