@@ -73,5 +73,6 @@ def test_a_wrong_partition_ends_a_script_with_slurms_words(on_slurm, tmp_path, m
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         assert "error: Slurm refused sbatch: sbatch: error: invalid partition" in done.stderr
+        assert done.stderr.count("invalid partition") == 1, done.stderr
         hint = done.stderr.partition("  hint: ")[2]
         assert hint.startswith("the partitions are batch")

@@ -70,6 +70,8 @@ class Reconciler:
         self.link: SchedulerLink | None = None
         self.end_wanted = False
         self.replaced = False
+        #: True while a caller waits for the answers to requests, and gets refusals as errors.
+        self._aligning = False
         self._on_event = on_event or self._tell
         self._start_timeout = start_timeout
         self._untold: list[Event] = []
@@ -139,12 +141,19 @@ class Reconciler:
         Raise ProviderError if a unit is refused permanently (its pool is then degraded), and
         OSError if the scheduler does not answer.
         """
-        await self.reconcile()
-        batches = await self._launches.finish()
-        await self.reconcile()
-        for batch in batches:
-            if isinstance(batch.error, ProviderError) and not batch.error.transient:
-                raise batch.error
+        self._aligning = True
+        try:
+            await self.reconcile()
+            batches = await self._launches.finish()
+            await self.reconcile()
+        finally:
+            self._aligning = False
+        errors = [batch.error for batch in batches if isinstance(batch.error, ProviderError)]
+        refusals = [error for error in errors if not error.transient]
+        for words in {str(error) for error in refusals} - {str(refusals[0]) if refusals else ""}:
+            logger.error("%s", words)
+        if refusals:
+            raise refusals[0]
 
     def drains_idle_units(self) -> bool:
         """Return whether a draining unit has connected workers, none of which has tasks."""
@@ -307,10 +316,10 @@ class Reconciler:
             else:
                 self._failed[lost.unit.name] = lost.unit
 
-    def _degrade(self, pool: Pool, reason: str) -> None:
+    def _degrade(self, pool: Pool, reason: str, level: int = logging.ERROR) -> None:
         if pool.degraded is None:
             pool.degraded = reason
-            logger.error("%s is degraded: %s", shown(pool.tag), reason)
+            logger.log(level, "%s is degraded: %s", shown(pool.tag), reason)
             self._on_event(degraded(pool.tag, reason))
 
     # Launches -----------------------------------------------------------------------------------
@@ -357,7 +366,7 @@ class Reconciler:
             self._failed[unit.name] = self.inventory.units.pop(unit.name)  # part of it may run
         reason = refused(pool, error, len(units), now)
         if reason is not None:
-            self._degrade(pool, reason)
+            self._degrade(pool, reason, logging.DEBUG if self._aligning else logging.ERROR)
 
     # Stops --------------------------------------------------------------------------------------
 
