@@ -6,11 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
-import scalable
 from detached import processes_of
 from scalable.records import find
 from verbs import listed, program, status, up
@@ -62,19 +60,6 @@ def test_up_starts_a_manager_that_died_while_starting_and_three_downs_end_the_cl
     errors = [down.communicate(timeout=120)[1] for down in downs]
     assert [down.returncode for down in downs] == [0, 0, 0], errors
     assert (listed(), processes_of(place)) == ({}, [])
-
-
-def test_client_closes_soon_when_its_scheduler_is_lost(place, caplog, eventually):
-    up("--name", "one")
-    client = scalable.connect("one")
-    os.kill(client.run_on_scheduler(os.getpid), signal.SIGKILL)
-    eventually(lambda: client.status == "connecting")
-    closing = threading.Thread(target=client.close, daemon=True)
-    closing.start()
-    closing.join(25)
-    assert not closing.is_alive()
-    (line,) = [each.message for each in caplog.records if "without its scheduler" in each.message]
-    assert "tls://" in line
 
 
 @pytest.mark.parametrize(

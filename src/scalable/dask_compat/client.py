@@ -41,8 +41,6 @@ logger = logging.getLogger("scalable.client")
 seams = Seams("client")
 
 _CLIENT = "distributed.client:Client"
-#: Seconds in which a client closes. Messages to a scheduler that is lost could block it for longer.
-CLOSE_S = 5.0
 #: Names of Dask's coroutine functions that wait until tasks have finished.
 _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
 
@@ -222,7 +220,6 @@ class ClientHere:
     declares(f"{_CLIENT}._reconnect", "self"),
     declares(f"{_CLIENT}._cancel", "self", "futures", "reason", "msg", "force"),
     declares(f"{_CLIENT}._close", "self", "fast"),
-    mentions(f"{_CLIENT}._start", "_handle_report_task"),
     declares(f"{_CLIENT}._start", "self", "timeout", "kwargs"),
     mentions(f"{_CLIENT}._ensure_connected", "_update_scheduler_info", "register-client"),
     mentions(f"{_CLIENT}.start", "_start"),
@@ -284,8 +281,6 @@ class ReportingClient(Client):
 
     #: Error of all tasks once the cluster has stopped. The client does not reconnect then.
     ended: Exception | None = None
-    #: Whether the connection to the scheduler has broken, and there is no new one yet.
-    _lost = False
 
     def end_all(self, error: Exception) -> None:
         """Fail all pending tasks with an error, and store it for when the connection breaks."""
@@ -452,9 +447,7 @@ class ReportingClient(Client):
             await self._close_ended(self.ended)
             return
         known = self.known_tasks()  # Dask forgets its futures while it reconnects
-        self._lost = True
         await super()._reconnect()
-        self._lost = self.status != "running"
         for key in known:
             self.task_lost(key, with_all=True)
         if self.status == "running":
@@ -495,23 +488,9 @@ class ReportingClient(Client):
         await self.before_cancel([future.key for future in futures_of(futures)])
         await super()._cancel(futures, *args, **kwargs)
 
-    async def _close(self, fast: bool = False) -> None:
-        """Close the client within a few seconds, even if the scheduler cannot be reached."""
+    async def _close(self, *args: Any, **kwargs: Any) -> None:
         self.before_close()
-        if asyncio.current_task() is self._handle_report_task:  # Dask has given up the scheduler
-            await super()._close(fast=fast)
-            return
-        address = getattr(self.scheduler, "address", "")
-        closing = asyncio.ensure_future(super()._close(fast=fast))
-        await asyncio.wait([closing], timeout=CLOSE_S)
-        if not closing.done():
-            closing.cancel()
-            self.status, self._lost = "closed", True
-        if self._lost:
-            self._lost = False
-            logger.warning("the client is closed without its scheduler: %s is lost", address)
-        elif not closing.cancelled():
-            closing.result()
+        await super()._close(*args, **kwargs)
 
 
 @seams.relies_on(
