@@ -27,7 +27,7 @@ def test_remembered_calls_are_told_apart_from_those_of_the_resumed_run(tmp_path)
     earlier = noted(tmp_path / "run-1", RunCall("m.total", Ended.KEPT, KEY))
     later = noted(
         tmp_path / "run-2",
-        RunCall("m.total", Ended.ANSWERED, KEY, cost_s=2.0),
+        RunCall("m.total", Ended.ANSWERED, KEY, cost_s=2.0, code="c"),
         RunCall("m.total", Ended.KEPT, "b" * 64),
     )
     # Rows about tasks that are not remembered are those of calls that the resumed run answered.

@@ -33,8 +33,8 @@ tasks:
 """
 SHOWN = """\
 Target:    local (provider local)
-Time:      about 5 m 30 s, 2 m 51 s to 10 m 20 s (confidence low)
-Cost:      about 660 worker-seconds, 322 to 1248; no price is given
+Time:      about 5 m 30 s, 3 m 06 s to 10 m 39 s (confidence low)
+Cost:      about 660 worker-seconds, 351 to 1319; no price is given
 Lock:      {lock}
 
 Workers:

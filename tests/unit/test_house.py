@@ -77,7 +77,6 @@ FEW_LINES = 60
 #: Small modules with one importer, as of now. The list may only become shorter.
 SMALL = {
     "manifest/yaml_writer",
-    "providers/local/cluster",
     "watch/metrics/routes",
 }
 
