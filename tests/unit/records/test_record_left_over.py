@@ -390,16 +390,14 @@ def test_a_file_that_is_not_an_access_file_is_named(tmp_path, text, words):
         read_access_file(tmp_path / "access")
 
 
-def test_fifty_are_looked_at_quickly_and_without_the_engine(record, state):
+def test_fifty_are_looked_at_without_the_engine(record, state):
     for number in range(50):
         running(record, identify_process(), name=f"n{number}")
     code = (
         "import sys, time\n"
         "from scalable.records import all_directories, status_of\n"
-        "began = time.process_time()\n"
         "states = [status_of(d, time.time()).state for d in all_directories()[0]]\n"
         "assert states == ['running'] * 50, states\n"
-        "assert time.process_time() - began < 1, time.process_time() - began\n"
         "assert not {'dask', 'distributed', 'pandas'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
