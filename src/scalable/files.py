@@ -76,9 +76,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def check_not_planted(path: Path) -> None:
-    """Raise PermissionError if another user could replace files in a directory.
-    A group with write access is trusted, because it shares the directory.
-    """
+    """Raise PermissionError if a user outside its group could replace files in a directory."""
     link, status = path.lstat(), path.stat()
     others = link.st_uid if stat.S_ISLNK(link.st_mode) else status.st_uid
     foreign = others not in (0, os.geteuid())

@@ -121,9 +121,7 @@ class CachedFunction:
         return {CONTENT: digest_of(parts)}
 
     def _with_content(self, key: CallKey, content: Mapping[str, str]) -> Found | None:
-        """Return the result of a task that had the same code and arguments from other tasks.
-        It is stored under the key of this task too.
-        """
+        """Return and store the result of a task with the same code and argument content, if any."""
         near = self.store.nearest(key.function, content) if content else None
         if near is None or not content.items() <= near.parts.items():
             return None

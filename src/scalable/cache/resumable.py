@@ -118,9 +118,7 @@ class ResumableFunction:
             self._note(Ended.UNKEPT, key, cost_s, "the result cannot be stored")
 
     def _inputs(self, key: CallKey) -> str:
-        """Return the digest of a task's arguments and environment, with its function's name.
-        It is empty for a function that its name does not identify.
-        """
+        """Return a digest of a named function's arguments and environment, or an empty string."""
         own = self.function
         if not isinstance(own, FunctionType) or own.__closure__ or "<lambda>" in own.__qualname__:
             return ""

@@ -162,9 +162,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class Snapshots:
-    """Writer of ``status.json``. Builds the status in the event loop, and writes it in a thread.
-    ``on_removed`` is called with a reason if the directory was removed.
-    """
+    """Writer of ``status.json``, in a thread. ``on_removed`` is told that the directory is gone."""
 
     def __init__(
         self,

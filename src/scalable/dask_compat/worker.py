@@ -67,9 +67,7 @@ def current_call() -> tuple[Worker, Any] | None:
     mentions(f"{_WORKER}.execute", "active_threads", "active_threads_lock"),
 )
 def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> int | None:
-    """Call ``act`` with the id of the thread that runs a task. Return the id, or None.
-    The thread cannot start another task during the call.
-    """
+    """Call ``act`` with the id of the thread that runs a task. Return the id, or None."""
     with worker.active_threads_lock:
         thread = next((t for t, active in worker.active_threads.items() if active == key), None)
         if thread is not None:

@@ -19,9 +19,7 @@ _ESCAPES = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.
 
 
 def read_document(path: str | os.PathLike[str]) -> tuple[MappingNode | None, Faults]:
-    """Return a file's tree (None if it cannot be read) and the errors in it.
-    Names ending in ``.toml`` mean TOML, all others YAML, which includes JSON.
-    """
+    """Return a file's tree (None if unreadable) and errors. Names in ``.toml`` mean TOML."""
     name = os.fspath(path)
     suffix = pathlib.Path(name).suffix.lower()
     faults = Faults(SourceLines(name))

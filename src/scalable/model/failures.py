@@ -9,9 +9,7 @@ from typing import Any, Final, Self
 
 @dataclass(frozen=True)
 class FailureDetails:
-    """Facts about a failed task apart from its exception. Unknown ones are None.
-    All strings are shortened. They come from the task, so they are untrusted.
-    """
+    """Facts about a failed task, shortened and untrusted. Unknown ones are None."""
 
     #: Such as ``(2050, region='north')``.
     arguments: str | None = None

@@ -281,9 +281,7 @@ class RunningCall:
 
 @dataclass(frozen=True)
 class CallView:
-    """All facts about one task. Unknown ones are None.
-    All strings are shortened. They come from the task, so they are untrusted.
-    """
+    """All facts about one task, shortened and untrusted. Unknown ones are None."""
 
     key: str
     name: str = ""

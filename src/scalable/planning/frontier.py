@@ -45,9 +45,7 @@ class _Step:
 
 
 def trace(network: Network, bounds: CountBounds) -> list[Workers]:
-    """Return counts from the minimum up to those where more workers do not shorten the run.
-    The minimum of each pool with tasks must be at least one.
-    """
+    """Return counts from the minimum (at least one) up to those where more do not help."""
     ladder = [_candidates(network, bounds, pool) for pool in range(len(network.tags))]
     steps = _layer_steps if network.layered else _chain_steps
     at = [0] * len(ladder)

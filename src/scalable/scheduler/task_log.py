@@ -152,9 +152,7 @@ class EndedTask:
 
     @property
     def failures(self) -> tuple[FailedCall, ...]:
-        """Failed tasks, each reported once, including those of a bundle that succeeded.
-        Empty for a lost bundle, and for a task that failed because of another one.
-        """
+        """Failed tasks, each reported once, without those that failed because of others."""
         if self._failures is None:
             self._failures = tuple(self._failed_calls())
         return self._failures

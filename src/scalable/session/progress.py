@@ -27,9 +27,7 @@ _WIDTH, _LINES = 100, 24
 
 
 class Progress(PublicNames):
-    """Progress of a session's tasks, shown until the end of a ``with`` block.
-    Without a block, ``print`` and notebooks show the current state.
-    """
+    """Progress of a session's tasks, until the end of a ``with`` block or at the moment."""
 
     def __init__(self, present: Callable[[], Overview | None]) -> None:
         self._present = present

@@ -123,9 +123,7 @@ def cost_in_words(cost: Mapping[str, Any]) -> str:
 
 
 def bar(counts: CallCounts, width: int) -> str:
-    """Return the states of tasks as a bar of ``width`` characters, empty without tasks.
-    Each state that occurs has at least one character, if there are enough.
-    """
+    """Return the states of tasks as a bar of ``width`` characters, empty without tasks."""
     total = counts.total
     if not total:
         return ""

@@ -112,9 +112,7 @@ def lost_node(pod: Pod) -> str | None:
 
 
 def _is_marked(status: Mapping[str, Any]) -> bool:
-    """Return whether Kubernetes has marked a pod because its node is silent for a minute.
-    A report by the node itself would contain a reason or an unready container.
-    """
+    """Return whether Kubernetes has marked a pod since its node is silent for a minute."""
     conditions = status.get("conditions") or ()
     ready: Mapping[str, Any] = next((its for its in conditions if its.get("type") == "Ready"), {})
     own = status.get("containerStatuses") or ()

@@ -155,9 +155,7 @@ _SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "t
 
 @dataclass
 class AdvisedCause:
-    """Failures with the same exception class, code location and message, apart from numbers.
-    Fields that are not counts or lists come from the first failure.
-    """
+    """Failures with the same class, code location and message, apart from numbers."""
 
     failure_class: str
     message: str

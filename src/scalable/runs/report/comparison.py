@@ -238,9 +238,7 @@ def _advice(record: RunRecord, found: Peaks) -> Iterator[MemoryAdvice]:
 
 
 class ReadCalls:
-    """Contents of the rows about a run's tasks, which are decoded only once.
-    ``in_graph`` is True if a task depended on another.
-    """
+    """Contents of the rows about a run's tasks, which are decoded only once."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.calls, self.spans, self.values = RecordedTasks(), Spans(), TaskValues()
