@@ -204,7 +204,6 @@ import sys
 
 from scalable import ScalableSession
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import KubernetesApi
 
 render.KEPT_S = render.MARGIN_S = 1
@@ -215,7 +214,7 @@ request = KubernetesApi.request
 async def dying(self, method, resource, *parts, **options):
     global left
     answer = await request(self, method, resource, *parts, **options)
-    if method in ("POST", "PATCH"):
+    if method in ("POST", "PATCH") and "dryRun" not in (options.get("query") or {}):
         left -= 1
         print(method, resource.name, answer["metadata"]["name"], flush=True)
         if not left:
