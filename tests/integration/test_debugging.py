@@ -41,9 +41,12 @@ def stop_here():
     breakpoint()  # noqa: T100
 
 
-@pytest.fixture(scope="module")
-def client():
-    with ScalableSession.local({"m": 1}, processes=True) as client:
+KINDS = {"processes": {"processes": True}, "threads": {}, "synchronous": {"synchronous": True}}
+
+
+@pytest.fixture(params=KINDS)
+def client(request):
+    with ScalableSession.local({"m": 1}, **KINDS[request.param]) as client:
         yield client
 
 
@@ -85,8 +88,20 @@ def test_only_failed_tasks_of_the_client_run_again(client):
         client.debug(client.pool("m").submit(model, 1))
 
 
-def test_breakpoint_in_a_worker_names_what_works(client):
-    with pytest.raises(RuntimeError, match=r"synchronous=True.*client\.debug\(future\)"):
+def test_a_mapped_task_that_fails_at_once_runs_once(client):
+    story = client.cluster.scheduler.story
+    futures = client.map(model, range(3), tag="m", pure=False)
+    with pytest.raises(ValueError, match="0"):
+        futures[0].result()
+    for future in futures:
+        assert future.exception() is not None
+        assert not any("retry" in str(row[-2]) for row in story(future.key))
+
+
+def test_breakpoint_in_a_worker_names_what_works():
+    words = r"synchronous=True.*client\.debug\(future\)"
+    session = ScalableSession.local({"m": 1}, processes=True)
+    with session as client, pytest.raises(RuntimeError, match=words):
         client.submit(stop_here, tag="m").result()
 
 

@@ -215,11 +215,12 @@ class ScalableClient(CachingClient):
                 )
 
         asked = tag, task, cache
+        known = self.futures.copy()  # a new task may fail before the next lines
         if key is None:
             futures = self._map_cached(func, iterables, kwargs, asked, send)
         else:
             futures = send(self._resumable_function(func, kwargs, asked), *iterables, key=key)
-        failed = [f for f in futures if f.status == "error"]
+        failed = [f for f in futures if f.key in known and f.status == "error"]
         if failed:
             self._retry_now(failed)
         return self._kept(futures, errors)

@@ -23,6 +23,7 @@ from distributed import Client, Future, get_client
 from distributed.client import FutureState, _MapExpr, futures_of
 from distributed.protocol.pickle import loads
 from distributed.protocol.serialize import (
+    ToPickle,
     families,
     pickle_dumps,
     pickle_loads,
@@ -42,7 +43,7 @@ seams = Seams("client")
 
 _CLIENT = "distributed.client:Client"
 #: Names of Dask's coroutine functions that wait until tasks have finished.
-_WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
+_WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait", "_get_dependencies"})
 
 
 @seams.relies_on(
@@ -548,7 +549,7 @@ _REPLAY = "distributed.recreate_tasks:ReplayTaskClient"
 
 
 @seams.relies_on(
-    has(_REPLAY, "_get_errored_future", "_get_components_from_future"),
+    has(_REPLAY, "_get_errored_future", "_get_task_runspec", "_get_dependencies"),
     mentions(f"{_REPLAY}.__init__", "extensions", "recreate_error_locally"),
     has("dask._task_spec:Task", "func", "copy"),
 )
@@ -556,7 +557,10 @@ def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     """Return the node that caused a future's failure, and its inputs. May raise ValueError."""
     replay = client.extensions["replay-tasks"]
     key = client.sync(replay._get_errored_future, future)  # noqa: SLF001
-    return client.sync(replay._get_components_from_future, key)  # type: ignore[no-any-return]  # noqa: SLF001
+    node = client.sync(replay._get_task_runspec, key)  # noqa: SLF001
+    if isinstance(node, ToPickle):  # nothing is pickled between threads of one process
+        node = node.data
+    return node, client.sync(replay._get_dependencies, node.dependencies)  # noqa: SLF001
 
 
 @seams.relies_on(
