@@ -162,7 +162,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class Snapshots:
-    """Writer of ``status.json``, in a thread. ``on_removed`` is told that the directory is gone."""
+    """Writer of ``status.json``, in a thread. ``on_removed`` reports that its directory is gone."""
 
     def __init__(
         self,
