@@ -624,7 +624,7 @@ _running: set[ScalableSession] = set()
 
 
 def warn_of_older(session: ScalableSession) -> None:
-    """In a notebook, warn if another session on the same target is still running."""
+    """Warn in a notebook if another session on the same target is still running."""
     from scalable.client.task_output import in_notebook
 
     for other in list(_running) if in_notebook() else ():
