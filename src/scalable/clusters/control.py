@@ -31,11 +31,9 @@ def ask(
     question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
     *,
     timeout_s: float = ANSWER_TIMEOUT_S,
-    connect_s: float | None = None,
 ) -> _Answer:
     """Send a request to a cluster's scheduler, and return the answer within ``timeout_s``.
-    Raise ClusterError if the scheduler cannot be connected to within ``connect_s``, does not answer
-    in time, or the cluster has stopped.
+    Raise ClusterError if the scheduler does not answer in time, or the cluster has stopped.
     """
     from scalable.protocol.credentials import certificate_fault
 
@@ -44,8 +42,7 @@ def ask(
         return _ask_session(directory, question, timeout_s)
     known, pem = reached(directory)
     # Less than the whole time, so that the reason of a failed connection can be reported.
-    connect_s = connect_s or 0.8 * timeout_s
-    hint = f"`scalable status {name}` shows its state"
+    connect_s, hint = 0.8 * timeout_s, f"`scalable status {name}` shows its state"
     # A remote scheduler is reached through a tunnel, and its process is unknown.
     tunnelled = directory.record().remote
     if not tunnelled and is_alive(known) is None and is_loopback(known["address"]):

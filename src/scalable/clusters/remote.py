@@ -42,8 +42,8 @@ PLACES_TIMEOUT_S = 20.0
 STATUS_TIMEOUT_S = 5.0
 #: Seconds for which a site that did not answer is not queried again.
 FAULT_S = 5.0
-#: Seconds for copying the record of a run, and for the connection to the scheduler that has it.
-RUN_TIMEOUT_S, RUN_CONNECT_S = 60.0, 10.0
+#: Seconds for copying the record of a run.
+RUN_TIMEOUT_S = 60.0
 #: Seconds for which the answers of a scheduler, and of a site, are cached.
 FRESH_S, PROGRAMS_FRESH_S = 0.3, 1.0
 
@@ -186,10 +186,7 @@ class RemoteCluster(ClusterDirectory):
         try:
             with self.locked():  # two processes that copy at once would write the rows twice
                 path = ask(
-                    self,
-                    lambda calls: copy_run(calls.run_files, runs),
-                    timeout_s=RUN_TIMEOUT_S,
-                    connect_s=RUN_CONNECT_S,
+                    self, lambda calls: copy_run(calls.run_files, runs), timeout_s=RUN_TIMEOUT_S
                 )
         except (ClusterError, OSError, ValueError, AttributeError) as error:
             logger.debug("the run of %s is not copied: %s", self.id, error)
