@@ -200,13 +200,19 @@ def test_a_draining_unit_that_is_wanted_again_works_again(silent):
     in_house(scenario)
 
 
+async def one_connected(house):
+    """Return the name of the pool's only unit, once its worker is connected."""
+    house.inventory.want("quick", 1)
+    await house.until(lambda: house.quick.launched)
+    (name,) = house.quick.launched
+    house.quick.connect()
+    await house.until(lambda: house.inventory.status()["quick"].running == 1)
+    return name
+
+
 def test_a_loss_from_outside_is_excused_although_the_scheduler_missed_it_at_first():
     async def scenario(house):
-        house.inventory.want("quick", 1)
-        await house.until(lambda: house.quick.launched)
-        (name,) = house.quick.launched
-        house.quick.connect()
-        await house.until(lambda: house.inventory.status()["quick"].running == 1)
+        name = await one_connected(house)
         house.link.silent.add("excuse_losses")
         house.link.workers.clear()
         house.quick.observed[name] = Observation(UnitState.ENDED, "preempted", from_outside=True)
@@ -219,11 +225,7 @@ def test_a_loss_from_outside_is_excused_although_the_scheduler_missed_it_at_firs
 
 def test_a_loss_from_outside_is_excused_while_the_unit_drains():
     async def scenario(house):
-        house.inventory.want("quick", 1)
-        await house.until(lambda: house.quick.launched)
-        (name,) = house.quick.launched
-        house.quick.connect()
-        await house.until(lambda: house.inventory.status()["quick"].running == 1)
+        name = await one_connected(house)
         house.inventory.want("quick", 0)
         await house.until(lambda: house.inventory.status()["quick"].draining == 1)
         house.link.workers.clear()
