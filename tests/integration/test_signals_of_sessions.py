@@ -1,5 +1,6 @@
 """A session closes after a signal, and the next one removes what a killed one has left."""
 
+import contextlib
 import json
 import os
 import signal
@@ -37,13 +38,15 @@ def script(tmp_path, processes):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         started.append(process)
         return process
 
     yield start
-    for process in started:
-        process.kill()
+    for process in started:  # and its forks
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=30)
 
 
