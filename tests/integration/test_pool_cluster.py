@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 from distributed import Client, Event, Nanny, Scheduler, Worker
+from distributed.core import Status
 from distributed.deploy.spec import ProcessInterface
 from distributed.utils_test import inc
 
@@ -184,6 +185,7 @@ def test_groups_bring_several_workers_and_are_replaced_when_they_lose_one(eventu
         cluster.sync(first.parts[1].close)
         eventually(lambda: cluster.workers.get(0) not in (first, None), "a new group")
         eventually(lambda: names() == ["0-0", "0-1", "0-2", "1-0", "1-1"])
+        assert {part.status for part in first.parts} == {Status.closed}
 
 
 class Job(ProcessInterface):

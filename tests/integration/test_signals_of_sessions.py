@@ -98,7 +98,11 @@ def test_a_signal_closes_a_session_as_an_interrupt_does(script, tmp_path, kind, 
             "",
             -signal.SIGTERM,
         ),
-        (f"{OPEN}session.close()\nsignal.pause()\n", "", -signal.SIGTERM),
+        (
+            "session.start()\nsession.close()\nprint('ready', flush=True)\nsignal.pause()\n",
+            "",
+            -signal.SIGTERM,
+        ),
         (
             (
                 f"{OPEN}child = os.fork()\nif child == 0:\n    signal.pause()\n"

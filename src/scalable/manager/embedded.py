@@ -261,7 +261,7 @@ class EntryLauncher:
             return
         logger.debug("worker %s: closing", name)
         options = {}
-        if isinstance(created, Worker):
+        if isinstance(created, Worker) and _may_leave_threads(type(created)):
             await _idle(created)
             # A thread that waits for an endless task would keep the event loop from closing.
             options = {"executor_wait": False}
@@ -370,6 +370,16 @@ async def _idle(worker: Worker) -> None:
     last = time.monotonic() + LAST_TASKS_S
     while worker.state.executing and time.monotonic() < last:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(ALIGN_INTERVAL_S)
+
+
+def _may_leave_threads(cls: type[Worker]) -> bool:
+    """Return whether ``close`` of a class of workers accepts ``executor_wait``, as Dask's does."""
+    for each in cls.__mro__:
+        if "close" in vars(each):
+            parameters = inspect.signature(vars(each)["close"]).parameters
+            if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
+                return "executor_wait" in parameters
+    return False
 
 
 def _texts(security: Any) -> dict[str, str]:
