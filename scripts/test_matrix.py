@@ -38,10 +38,13 @@ def interpreters() -> dict[tuple[int, ...], str]:
 
 
 def oldest_requirements() -> list[str]:
-    """Return dask and distributed in the oldest versions that ``pyproject.toml`` allows."""
+    """Return dask and distributed in the oldest versions that ``pyproject.toml`` allows.
+
+    Their dashboards cannot be closed with bokeh 3.10 or newer before distributed 2026.8.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     bounds = [re.fullmatch(r"(dask|distributed)>=([\d.]+).*", d) for d in project["dependencies"]]
-    return [f"{bound[1]}=={bound[2]}" for bound in bounds if bound]
+    return [*(f"{bound[1]}=={bound[2]}" for bound in bounds if bound), "bokeh<3.10"]
 
 
 def prepare(python: str, directory: Path, requirements: list[str]) -> Path:
