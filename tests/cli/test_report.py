@@ -34,9 +34,11 @@ def test_the_latest_run_is_the_default(runs, invoke):
 
 
 def test_a_run_by_its_name_or_its_beginning(runs, invoke):
-    assert runs[0].run_id in invoke("report", "--run-id", runs[0].run_id).out
-    result = invoke("report", "--run-id", runs[0].run_id[:-2])
-    assert result.out.startswith(f"Run {runs[0].run_id}\n")
+    first = runs[0].run_id
+    result = invoke("report", first)
+    assert result.out.startswith(f"Run {first}\n")
+    assert invoke("report", first[:-2]) == invoke("report", "--run-id", first) == result
+    assert invoke("report", "latest") == invoke("report")
 
 
 def test_runs_elsewhere(runs, invoke, tmp_path, monkeypatch):
@@ -66,6 +68,7 @@ def test_no_run_is_an_error_that_says_how_to_record_one(invoke, tmp_path, monkey
 
 def test_two_runs_cannot_be_meant(runs, invoke):
     assert invoke("report", "--latest", "--run-id", runs[0].run_id).code == 2
+    assert invoke("report", "--latest", runs[0].run_id).code == 2
 
 
 def test_a_page_by_its_format_or_by_the_suffix_of_its_file(runs, invoke, tmp_path):

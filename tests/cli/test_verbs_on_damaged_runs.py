@@ -10,10 +10,10 @@ from scalable.cli.main import main
 from scalable.runs import RunDirectory
 
 VERBS = {
-    "report": ("report", "--run-id", "RUN"),
-    "html": ("report", "--run-id", "RUN", "--format", "html"),
-    "json": ("report", "--run-id", "RUN", "--format", "json"),
-    "failed": ("report", "--run-id", "RUN", "--failed", "--all"),
+    "report": ("report", "RUN"),
+    "html": ("report", "RUN", "--format", "html"),
+    "json": ("report", "RUN", "--format", "json"),
+    "failed": ("report", "RUN", "--failed", "--all"),
     "compare": ("report", "--compare", "RUN", "WHOLE"),
     "compared": ("report", "--compare", "WHOLE", "RUN"),
     "runs": ("runs",),

@@ -17,10 +17,9 @@ _SUFFIXES = frozenset({".html", ".htm"})
 
 
 @click.command()
-@click.option("--latest", is_flag=True, help="Report the run that started last (the default).")
-@click.option(
-    "--run-id", metavar="ID", help="Report the run with this id, or whose id begins like this."
-)
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--latest", is_flag=True, hidden=True)
+@click.option("--run-id", hidden=True)
 @click.option(
     "--compare",
     nargs=2,
@@ -37,6 +36,7 @@ _SUFFIXES = frozenset({".html", ".htm"})
 @click.option("--all", "every", is_flag=True, help="With --failed: show every failure.")
 @output_options_with(HTML, "one HTML page (also by the suffix .html of the file)")
 def command(  # noqa: PLR0913 - what a user may say
+    run: str | None,
     *,
     latest: bool,
     run_id: str | None,
@@ -49,15 +49,14 @@ def command(  # noqa: PLR0913 - what a user may say
     destination: Path | None,
 ) -> int:
     """Report on a recorded run: tasks, workers, failures, results.
-    With --format html, the report is one self-contained file with the plan, the timeline,
+    RUN is its id, a unique beginning of the id, or `latest` (the default). With --format html, the report is one self-contained file with the plan, the timeline,
     distributions, pools, decisions, failures, environment and advice.
     """
-    if latest and run_id is not None:
-        raise click.UsageError("--latest and --run-id exclude each other; give one of them")
-    if compare is not None and (latest or failed or run_id is not None):
-        raise click.UsageError(
-            "--compare names its runs itself: leave out --latest, --run-id and --failed"
-        )
+    if sum((latest, run is not None, run_id is not None)) > 1:
+        raise click.UsageError("RUN, --run-id and --latest exclude each other; give one of them")
+    run = run or run_id
+    if compare is not None and (latest or failed or run is not None):
+        raise click.UsageError("--compare names its runs itself: leave out RUN and --failed")
     where = (runs_dir or settings.runs_dir()).absolute()
     suffix = "" if destination is None else destination.suffix.lower()
     as_page = form == HTML or (form is None and suffix in _SUFFIXES)
@@ -68,7 +67,7 @@ def command(  # noqa: PLR0913 - what a user may say
         return _compare(where, compare, output)
     if every and not failed:
         raise click.UsageError("--all is an option of --failed; give both")
-    record = read_run(find_run(where, run_id))
+    record = read_run(find_run(where, run))
     if failed:
         if as_page:
             raise click.UsageError("a list of failures has no HTML form: leave out --format html")
