@@ -15,6 +15,8 @@ from scalable.model import DeploymentSpec, Diagnostic, TaskSpec
 FIRST_TOTAL = "n_workers"
 #: Target options with the total of all pools, in order of preference.
 TOTAL_OPTIONS = ("max_workers", FIRST_TOTAL)
+#: Target option with the number of jobs that wait or run at once.
+AT_ONCE = "at_most"
 
 
 def expected_work(tasks: Mapping[str, TaskSpec]) -> dict[str, float]:
@@ -36,15 +38,21 @@ def written_total(spec: DeploymentSpec) -> tuple[str, int] | None:
 
 
 def total_limit(spec: DeploymentSpec) -> tuple[str, int] | None:
-    """Return the name and value of the option that limits all pools together, if any."""
-    written = written_total(spec)
+    """Return the name and value of the option that limits all pools together, if any.
+    Workers beyond the jobs that a target may have at once wait, so that a plan has none of them,
+    unless the manifest asks for them.
+    """
+    limit = written_total(spec)
     maximum = None if spec.adaptive is None else spec.adaptive.maximum
-    if maximum is None:
-        return written
     # Pools only start with ``n_workers`` if ``adaptive`` has a maximum.
-    if written is None or written[0] == FIRST_TOTAL or written[1] > maximum:
-        return "adaptive.maximum", maximum
-    return written
+    if maximum is not None and (limit is None or limit[0] == FIRST_TOTAL or limit[1] > maximum):
+        limit = "adaptive.maximum", maximum
+    at_once = spec.options.get(AT_ONCE)
+    if isinstance(at_once, int):
+        at_once = max(at_once, sum(low for low, _ in ranges_of(spec).values()))
+        if limit is None or limit[1] > at_once:
+            limit = AT_ONCE, at_once
+    return limit
 
 
 def worker_counts(spec: DeploymentSpec) -> dict[str, int]:

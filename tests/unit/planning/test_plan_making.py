@@ -101,6 +101,17 @@ def test_adaptive_bounds_are_totals():
     assert made.binding == "adaptive.maximum 9 of target 't'"
 
 
+def test_a_plan_has_no_more_workers_than_jobs_are_allowed_at_once():
+    made = plan(request(*TWO, options={"at_most": 7}), "minimize time")
+    assert sum(counts(made).values()) == 7
+    assert made.binding == "at_most 7 of target 't'"
+    most = request(*TWO, options={"at_most": 7, "n_workers": 4})
+    assert sum(counts(plan(most, "minimize time")).values()) == 4
+    fixed = [ComponentSpec("model", workers=WorkerRange(9, 9)), ComponentSpec("post")]
+    spec = request(*TWO, components=fixed, options={"at_most": 7})
+    assert counts(plan(spec, "minimize time")) == {"model": 9, "post": 1}
+
+
 def test_cpus_are_never_changed():
     components = [ComponentSpec("model", cpus=8, memory="20G"), ComponentSpec("post", cpus=2)]
     for objective in ("minimize cost", "balance", "minimize time"):
