@@ -120,6 +120,8 @@ def test_work_and_clients_keep_a_cluster_until_its_time_to_live_is_over(monkeypa
     with PoolCluster(scheduler=scheduler, worker={"cls": Worker, "options": {}}) as cluster:
         life = Lifetime(cluster.scheduler, Limits(idle_timeout_s=10))
         mortal = Lifetime(cluster.scheduler, Limits(time_to_live_s=100))
+        in_job = Lifetime(cluster.scheduler, Limits(time_to_live_s=9999, walltime_s=700))
+        assert in_job.ends_at()[0] == pytest.approx(Clock.time() + 640, abs=1)
 
         def after(seconds, ordered_at=0.0):
             clock.now += seconds
@@ -140,6 +142,9 @@ def test_work_and_clients_keep_a_cluster_until_its_time_to_live_is_over(monkeypa
             assert mortal.look(0.0) is None
             clock.now += 100
             assert mortal.look(0.0) == "its time to live of 1 m 40 s has passed"
+            assert in_job.look(0.0) is None
+            clock.now += 640
+            assert in_job.look(0.0).startswith("the walltime of its scheduler's job (11 m 40 s)")
             assert after(0) is None
             OVER.set()
             assert call.result(timeout=60)

@@ -33,6 +33,21 @@ class Limits:
     time_to_live_s: float | None = None
     #: Time without a manager's heartbeat after which its idle workers retire.
     manager_grace_s: float = 1800.0
+    #: Time after its start at which a batch system stops the scheduler's job. The cluster stops
+    #: :attr:`walltime_margin_s` before, so that its workers hand over and nothing is cut off.
+    walltime_s: float | None = None
+
+    @property
+    def walltime_margin_s(self) -> float:
+        return min(60.0, 0.1 * (self.walltime_s or 0.0))
+
+    @property
+    def longest_s(self) -> float | None:
+        """The time after which the cluster stops in any case."""
+        ends = [self.time_to_live_s]
+        if self.walltime_s is not None:
+            ends.append(self.walltime_s - self.walltime_margin_s)
+        return min((end for end in ends if end is not None), default=None)
 
 
 class Lifetime:
@@ -56,6 +71,12 @@ class Lifetime:
         limits = self.limits
         if limits.time_to_live_s is not None and now - self._began > limits.time_to_live_s:
             return f"its time to live of {format_duration(limits.time_to_live_s)} has passed"
+        if limits.longest_s is not None and now - self._began > limits.longest_s:
+            walltime = format_duration(limits.walltime_s or 0.0)
+            return (
+                f"the walltime of its scheduler's job ({walltime}) is nearly over; set a longer "
+                "walltime in the target"
+            )
         if limits.idle_timeout_s is not None and now - self._active_at > limits.idle_timeout_s:
             return f"it had no work for {format_duration(limits.idle_timeout_s)}"
         return None
@@ -66,9 +87,11 @@ class Lifetime:
         return working or count_tasks_without_worker(scheduler) > 0
 
     def ends_at(self) -> tuple[float | None, float | None]:
-        """Return when time to live and idle timeout expire, in epoch seconds (None: no limit)."""
+        """Return when the cluster stops at the latest, and when if it gets no work. Epoch seconds,
+        or None without a limit.
+        """
         offset = time.time() - time.monotonic()
-        live, idle = self.limits.time_to_live_s, self.limits.idle_timeout_s
+        live, idle = self.limits.longest_s, self.limits.idle_timeout_s
         return (
             None if live is None else self._began + live + offset,
             None if idle is None else self._active_at + idle + offset,

@@ -66,7 +66,7 @@ def summary(overview: Overview) -> list[str]:
     lasts = [
         (moment, words)
         for moment, words in (
-            (cluster.get("ends_at"), "by its time to live"),
+            (cluster.get("ends_at"), "at the latest"),
             (cluster.get("idle_ends_at"), "without work"),
         )
         if moment is not None

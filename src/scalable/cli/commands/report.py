@@ -49,8 +49,9 @@ def command(  # noqa: PLR0913 - what a user may say
     destination: Path | None,
 ) -> int:
     """Report on a recorded run: tasks, workers, failures, results.
-    RUN is its id, a unique beginning of the id, or `latest` (the default). With --format html, the report is one self-contained file with the plan, the timeline,
-    distributions, pools, decisions, failures, environment and advice.
+    RUN is its id, a unique beginning of the id, or `latest` (the default). With --format html, the
+    report is one self-contained file with the plan, the timeline, distributions, pools, decisions,
+    failures, environment and advice.
     """
     if sum((latest, run is not None, run_id is not None)) > 1:
         raise click.UsageError("RUN, --run-id and --latest exclude each other; give one of them")

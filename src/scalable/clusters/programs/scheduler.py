@@ -126,7 +126,9 @@ async def serve(
     run = _open_run(directory, record)
     services = SchedulerServices(record, directory, run)
     services.describe(scheduler)
-    controller, close = _controlled(scheduler, record, services)
+    in_job = spec.options.get("scheduler") == "job"
+    walltime_s = spec.walltime_s if in_job else None
+    controller, close = _controlled(scheduler, record, services, walltime_s)
     services.show_overviews(controller)
     set_fact(scheduler, STORAGE, spec.storage_url)
     keeping = keeping_of(spec, None if run is None else run.path)
@@ -154,7 +156,10 @@ async def serve(
 
 
 def _controlled(
-    scheduler: PoolScheduler, record: ClusterRecord, services: SchedulerServices
+    scheduler: PoolScheduler,
+    record: ClusterRecord,
+    services: SchedulerServices,
+    walltime_s: float | None,
 ) -> tuple[Controller, Callable[[], None]]:
     """Add recorder and controller to a scheduler. Return the controller and a close function."""
     spill_after_s = record.spill_after_s or DEFAULT_SPILL_AFTER_S
@@ -169,7 +174,9 @@ def _controlled(
     controller = Controller(
         scheduler,
         demand,
-        limits=Limits(record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s),
+        limits=Limits(
+            record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s, walltime_s
+        ),
         close_with=close,
         expected=len(record.managers),
     )
