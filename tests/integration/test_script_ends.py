@@ -31,7 +31,8 @@ def script(tmp_path):
         path = tmp_path / "workflow.py"
         path.write_text(HEAD + textwrap.dedent(body))
         process = subprocess.Popen(
-            [sys.executable, str(path)],
+            # Python 3.12 warns of each fork in a program with threads.
+            [sys.executable, "-W", "ignore::DeprecationWarning", str(path)],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

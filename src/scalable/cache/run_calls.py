@@ -162,7 +162,9 @@ class EarlierCalls:
             return RerunCause.FAILED
         if call.function not in self._codes:
             return RerunCause.NEW
-        if call.code not in self._codes[call.function]:
+        codes = self._codes[call.function]
+        despite = "" in codes and call.inputs in self._keys
+        if call.code not in codes or despite:
             return RerunCause.CODE
         known = (call.code, call.environment) in self._environments
         return RerunCause.NEW if known else RerunCause.ENVIRONMENT

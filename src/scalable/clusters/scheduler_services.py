@@ -219,10 +219,15 @@ class Snapshots:
             spending = None
             if self._spending_at is None or now - self._spending_at >= SPENDING_INTERVAL_S:
                 spending, self._spending_at = self._spending(), now
-            self._writer = threading.Thread(
+            writer = threading.Thread(
                 target=self._write, args=(status, spending), name="scalable-status", daemon=True
             )
-            self._writer.start()
+            try:
+                writer.start()
+            except RuntimeError:  # Python 3.12 starts no thread while it exits
+                self._write(status, spending)
+            else:
+                self._writer = writer
         self._loop.call_later(pause_s, self._snapshot)
 
     def _write(self, status: Mapping[str, Any], spending: Mapping[str, Any] | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import SpecCluster
 
 from scalable.dask_compat.facts import Seams, declares, mentions
+
+logger = logging.getLogger("scalable.clusters")
 
 seams = Seams("cluster")
 
@@ -87,7 +90,17 @@ class ManagedSpecCluster(SpecCluster):
 
     def close(self, timeout: float | None = None) -> Any:
         """Stop the cluster. Does nothing in a fork of its process, where Dask calls it at exit."""
-        return super().close(timeout) if os.getpid() == self._process else None
+        if os.getpid() != self._process:
+            return None
+        try:
+            return super().close(timeout)
+        except RuntimeError as error:
+            # To end the threads of an event loop, asyncio starts another one, which Python 3.12
+            # refuses while it exits. They end with the process.
+            if "at interpreter shutdown" not in str(error):
+                raise
+            logger.debug("the event loop was not closed: %s", error)
+            return None
 
     async def bring_in_line(self) -> None:
         """Start missing units and stop surplus ones. Called while the cluster runs."""

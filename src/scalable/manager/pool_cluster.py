@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from distributed import Scheduler, Security
 from distributed.core import Status
-from distributed.utils import NoOpAwaitable, import_term
+from distributed.utils import NoOpAwaitable, import_term, offload
 
 from scalable.client.attached import AttachedCluster
 from scalable.client.client import client_of
@@ -407,6 +407,9 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
 
     async def _start(self) -> None:
         await super()._start()
+        # Python 3.12.0 and 3.12.1 start no thread once the main thread has ended, when the first
+        # tasks of a script may still be on their way to the scheduler.
+        await offload(int)
         self.manager.start(self.scheduler, self.scheduler_comm, self.security)
 
     def __await__(self) -> Generator[Any, Any, Self]:

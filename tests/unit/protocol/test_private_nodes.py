@@ -20,7 +20,8 @@ assert os.path.isdir(path)
 def run(code, tmp_path):
     """Run a program whose nodes have their directories in an empty one."""
     done = subprocess.run(
-        [sys.executable, "-c", START + code],
+        # Python 3.12 warns of each fork in a program with threads.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", START + code],
         env={"TMPDIR": str(tmp_path), "DASK_LOGGING__DISTRIBUTED": "warning"},
         capture_output=True,
         text=True,
