@@ -23,6 +23,7 @@ PAGES = (
     "docs/calls.md",
     "docs/code.md",
     "docs/records.md",
+    "docs/seeing.md",
     "docs/failing.md",
     "docs/images.md",
     "docs/performance.md",

@@ -631,8 +631,8 @@ def warn_of_older(session: ScalableSession) -> None:
         one, two = other.spec, session.spec
         if (one.project_name, one.target_name) == (two.project_name, two.target_name):
             logger.warning(
-                "an older session on target %r is still running (%r): close it with "
-                "session.close() before you start the next one, or restart the kernel",
+                "an older session on target %r is still running (%r), and keeps its workers "
+                "until the kernel restarts; call session.close() before you start another one",
                 session.target,
                 other,
             )
