@@ -323,7 +323,7 @@ class Doomed(PoolWorker):
         raise RuntimeError("the disk is on fire")
 
 
-def test_a_crash_loop_ends_and_says_why(eventually, monkeypatch):
+def test_a_crash_loop_ends_and_says_why(eventually, monkeypatch, caplog):
     monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
     monkeypatch.setattr("scalable.manager.reconciler.INTERVAL_S", 0.05)
     monkeypatch.setattr("scalable.scheduler.waiting.WAIT_BEFORE_WORD_S", 0.1)
@@ -337,6 +337,8 @@ def test_a_crash_loop_ends_and_says_why(eventually, monkeypatch):
         assert "the disk is on fire" in reason
         made = Doomed.made
         assert made == 5
+        losses = [m for m in caplog.messages if "was lost" in m]  # the reason once
+        assert ["the disk is on fire" in loss for loss in losses] == [True] + [False] * 4
         with pytest.raises(ClusterError, match="pool 'a' is degraded"):
             future.result(timeout=60)
         results = client.pool(tag="a").imap(inc, range(200))  # all fail together

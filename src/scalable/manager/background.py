@@ -137,7 +137,8 @@ LOG_TIMEOUT_S = 5.0
 SHOWN_LINES = 5
 #: Part of the lines that Dask logs about a worker whose memory is nearly used up.
 _DASK_ON_MEMORY = " - distributed.worker.memory - "
-_OUTPUT = "; its last output:"
+#: Text between a reason and the last lines of the output.
+OUTPUT = "; its last output:"
 #: Last lines that explain an exit. Other lines are ordinary output.
 _REASON = re.compile(
     r"[\w.]*(error|exception|exit|interrupt)\b"
@@ -229,12 +230,12 @@ def explained(reason: str, output: str, tag: str, memory: str | int | None) -> s
         return reason
     last = tail[-1].strip()
     cause = f": {last}" if _REASON.match(last) else f", after it had printed {last!r}"
-    return f"{reason}{cause}{_OUTPUT}\n  " + "\n  ".join(tail)
+    return f"{reason}{cause}{OUTPUT}\n  " + "\n  ".join(tail)
 
 
 def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:
     """Store a loss's reason. Return an event if a start failed for a new reason, otherwise None."""
-    reason = explained_reason.partition(_OUTPUT)[0]
+    reason = explained_reason.partition(OUTPUT)[0]
     pool, name = lost.pool, lost.unit.name
     lost.unit.leaving = f"lost: {reason}"
     if (pool.last_loss or "").startswith(f"{name}: "):

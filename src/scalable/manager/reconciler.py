@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from scalable.errors import ProviderError
-from scalable.manager.background import LOG_TIMEOUT_S, Batch, Launches, Losses, note_reason
+from scalable.manager.background import (
+    LOG_TIMEOUT_S,
+    OUTPUT,
+    Batch,
+    Launches,
+    Losses,
+    note_reason,
+)
 from scalable.manager.inventory import Inventory
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
@@ -306,7 +313,10 @@ class Reconciler:
         """Log lost units whose reasons are known, and stop what is left of them."""
         for lost in self._losses.take_explained():
             reason = lost.task.result()
-            logger.warning("worker %s was lost: %s", lost.unit.name, reason)
+            known = lost.failed_start and lost.pool.start_failure == reason.partition(OUTPUT)[0]
+            logger.warning(
+                "worker %s was lost: %s", lost.unit.name, "as the last one" if known else reason
+            )
             if (event := note_reason(lost, reason)) is not None:
                 self._on_event(event)
             if lost.gives_up and lost.pool.giving_up:
