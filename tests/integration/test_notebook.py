@@ -45,8 +45,9 @@ evil = client.submit(named, 0, tag="maps")
 futures = client.map(step, range(8), task="grow")
 executor = client.pool("crops", task="grow")
 def settled():
-    calls = session.overview().calls
-    return (calls.done, calls.failed, calls.running) == (3, 1, 2)
+    overview = session.overview()
+    calls, workers = overview.calls, overview.pools["crops"].status.running
+    return (calls.done, calls.failed, calls.running, workers) == (3, 1, 2, 2)
 until = time.monotonic() + 60
 while not settled() and time.monotonic() < until:
     time.sleep(0.05)
