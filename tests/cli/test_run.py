@@ -65,7 +65,7 @@ def test_bad_input_starts_nothing(script, invoke, project):
 def test_without_a_workflow_the_error_says_what_to_give(invoke, project):
     result = invoke("run")
     assert (result.code, result.out) == (2, "")
-    expected = "error: no workflow was found at workflow.py; give --workflow FILE\n"
+    expected = "error: no workflow was found at workflow.py; name one\n"
     assert result.err.startswith(expected)
 
 
@@ -90,9 +90,14 @@ print("on stderr", file=sys.stderr)
 """
 
 
-def test_the_workflow_runs_as_a_script(script, finish, project):
+@pytest.mark.parametrize(
+    "words",
+    [("code/w.py",), ("--workflow", "code/w.py"), ("-f", "scalable.yaml", "code/w.py")],
+    ids=["argument", "option", "both"],
+)
+def test_the_workflow_runs_as_a_script(script, finish, project, words):
     script(SHOW, "code/w.py")
-    result = finish("run", "--workflow", "code/w.py", "--", "--years", "10", "--", "a b")
+    result = finish("run", *words, "--", "--years", "10", "--", "a b")
     assert result.code == 0
     assert json.loads(result.out) == {
         "name": "__main__",
@@ -107,6 +112,28 @@ def test_the_workflow_runs_as_a_script(script, finish, project):
         "path": str(project / "code"),
     }
     assert result.err == "on stderr\nno run was recorded\n"
+
+
+def test_a_workflow_finds_the_manifest_beside_it(script, finish, project, tmp_path, monkeypatch):
+    script(SHOW, "w.py")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    result = finish("run", project / "w.py")
+    assert result.code == 0, result.err
+    shown = json.loads(result.out)["environment"]["SCALABLE_MANIFEST"]
+    assert shown == str(project / "scalable.yaml")
+
+
+def test_what_to_run_is_said_once(script, invoke):
+    script(SHOW)
+    for words in (
+        ("workflow.py", "--workflow", "workflow.py"),
+        ("scalable.yaml", "-f", "scalable.yaml"),
+    ):
+        assert invoke("run", *words).code == 2
+    assert invoke("plan", "scalable.yaml", "--manifest", "scalable.yaml").code == 2
+    assert invoke("plan", "-f", "scalable.yaml") == invoke("plan", "scalable.yaml")
 
 
 def test_a_target_that_is_given_is_passed_on(script, finish, project):

@@ -163,7 +163,7 @@ class EarlierCalls:
         if call.function not in self._codes:
             return RerunCause.NEW
         codes = self._codes[call.function]
-        despite = "" in codes and call.inputs in self._keys
+        despite = "" in codes and bool(call.inputs) and call.inputs in self._keys
         if call.code not in codes or despite:
             return RerunCause.CODE
         known = (call.code, call.environment) in self._environments

@@ -22,16 +22,41 @@ def complete_target(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
 
     try:
         # An option without its value stops click's parsing; the arguments are then in ctx.args.
-        manifest = ctx.params.get("manifest") or next(iter(ctx.args), None)
+        known = (ctx.params.get(name) for name in ("manifest_file", "manifest"))
+        manifest = next(filter(None, known), None) or next(iter(ctx.args), None)
         names = read_targets(settings.manifest_path(manifest))
     except ScalableError:
         return []
     return [name for name in names if name.startswith(incomplete)]
 
 
-def manifest_argument(command: Command) -> Command:
-    """Add the manifest as an optional first argument."""
-    return click.argument("manifest", required=False, type=click.Path(path_type=Path))(command)
+_A_PATH = click.Path(path_type=Path)
+
+#: Decorator that adds ``-f/--manifest``, as ``manifest_file``.
+manifest_option = click.option(
+    "--manifest",
+    "-f",
+    "manifest_file",
+    type=_A_PATH,
+    metavar="FILE",
+    help="The manifest; by default SCALABLE_MANIFEST, then scalable.yaml.",
+)
+
+
+def manifest_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the manifest as ``-f/--manifest`` and as an optional first argument."""
+
+    @click.argument("manifest", required=False, type=_A_PATH)
+    @manifest_option
+    @functools.wraps(command)
+    def with_manifest(
+        *args: Any, manifest: Path | None, manifest_file: Path | None, **given: Any
+    ) -> Any:
+        if None not in (manifest, manifest_file):
+            raise click.UsageError(f"two manifests: {manifest} and {manifest_file}; give one")
+        return command(*args, manifest=manifest or manifest_file, **given)
+
+    return with_manifest
 
 
 def target_option(help_text: str) -> Callable[[Command], Command]:

@@ -29,14 +29,14 @@ WORKFLOW = "workflow.py"
 LAST = "last"
 #: Reason why tasks with ``cache: true`` ran.
 NOT_REMEMBERED = "not remembered"
-_MANIFESTS = (".yaml", ".yml", ".toml")
+_PATHS = (".yaml", ".yml", ".toml", ".py")
 
 
-def split_manifest(resume: str | None, manifest: Path | None) -> tuple[str | None, Path | None]:
-    """Return the run and the manifest. ``--resume scalable.yaml`` means the last run."""
-    if resume is not None and manifest is None and resume.endswith(_MANIFESTS):
+def split_path(resume: str | None, given: Path | None) -> tuple[str | None, Path | None]:
+    """Return the run and the command's argument. ``--resume workflow.py`` means the last run."""
+    if resume is not None and given is None and resume.endswith(_PATHS):
         return LAST, Path(resume)
-    return resume, manifest
+    return resume, given
 
 
 def resumed_run(asked: str, project: str, target: str | None) -> Path:

@@ -19,7 +19,7 @@ from scalable import settings
 from scalable.cli.clusters import complete_cluster, confirm
 from scalable.cli.commands.plan import plan_result
 from scalable.cli.costs import budget_option, costs_money, said_cost
-from scalable.cli.options import manifest_argument, output_options, target_option
+from scalable.cli.options import manifest_option, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_option
 from scalable.cli.resuming import (
@@ -29,7 +29,7 @@ from scalable.cli.resuming import (
     cached_calls,
     nothing_kept,
     resumed_run,
-    split_manifest,
+    split_path,
     unkept,
 )
 from scalable.cli.workflow import Followed, ScriptTerminal, run_script, script_environment
@@ -66,7 +66,8 @@ class RunCommand(click.Command):
 
 
 @click.command(cls=RunCommand)
-@manifest_argument
+@click.argument("given", required=False, type=click.Path(path_type=Path), metavar="[WORKFLOW]")
+@manifest_option
 @target_option(
     "The target to run on; overrides the workflow's own. By default the workflow's, then "
     "SCALABLE_TARGET, local, or the only one."
@@ -75,7 +76,7 @@ class RunCommand(click.Command):
     "--workflow",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"The Python script to run; by default {WORKFLOW} next to the manifest.",
+    help="The same as the argument WORKFLOW; then the argument may be the manifest.",
 )
 @click.option(
     "--cluster",
@@ -113,7 +114,8 @@ class RunCommand(click.Command):
 def command(  # noqa: PLR0913 - what a user may say
     ctx: click.Context,
     /,
-    manifest: Path | None,
+    given: Path | None,
+    manifest_file: Path | None,
     target: str | None,
     *,
     workflow: Path | None,
@@ -134,13 +136,11 @@ def command(  # noqa: PLR0913 - what a user may say
 
     On a target that costs money, the command shows the cost and asks first.
 
-    The workflow is a Python script that runs in its own process. Its exit code is the command's.
+    WORKFLOW is a Python script that runs in its own process; by default workflow.py next to the
+    manifest. Its exit code is the command's.
     """
-    resume, manifest = split_manifest(resume, manifest)
-    path = settings.manifest_path(manifest)
-    if path.suffix == ".py":
-        raise click.UsageError(f"{path} is not a manifest; did you mean --workflow {path}?")
-    script = workflow or _beside(path)
+    resume, given = split_path(resume, given)
+    path, script = _manifest_and_script(given, manifest_file, workflow)
     asked = AskedPlan(**objective, budget=budget, file=plan_file)
     _refuse_running(asked, cluster, synchronous=synchronous)
     _refuse_new(resume, keep_despite_code=keep_despite_code)
@@ -271,11 +271,29 @@ def _part_of_run(directory: ClusterDirectory) -> RunPart | None:
     return RunPart(run) if run else None
 
 
-def _beside(manifest: Path) -> Path:
-    script = manifest.parent / WORKFLOW
-    if not script.is_file():
-        raise click.UsageError(f"no workflow was found at {script}; give --workflow FILE")
-    return script
+def _manifest_and_script(
+    given: Path | None, manifest: Path | None, script: Path | None
+) -> tuple[Path, Path]:
+    """Return the manifest and the workflow. ``given`` is the command's argument: one of them."""
+    if given is not None and given.suffix == ".py":
+        if script is not None:
+            raise click.UsageError(f"two workflows: {given} and {script}; give one")
+        script = given
+    elif given is not None:
+        if manifest is not None:
+            raise click.UsageError(f"{given} is not a Python script, and --manifest is given")
+        manifest = given
+    path = settings.manifest_path(manifest)
+    if script is None:
+        script = path.parent / WORKFLOW
+        if not script.is_file():
+            raise click.UsageError(f"no workflow was found at {script}; name one")
+    elif not script.is_file():
+        raise click.UsageError(f"there is no workflow {script}")
+    elif manifest is None and not path.exists():
+        beside = (script.parent / name for name in settings.MANIFEST_NAMES)
+        path = next(filter(Path.exists, beside), path)
+    return path, script
 
 
 def _follow(
