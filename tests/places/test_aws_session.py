@@ -7,6 +7,8 @@ import pytest
 
 pytest.importorskip("aiobotocore")
 
+from on_aws import Client
+
 from scalable import ScalableSession
 
 MANIFEST = """
@@ -24,9 +26,10 @@ targets:
     cluster_type: ec2
     image: site/scalable:1
 components:
-  crops: {cpus: 1, memory: 2G, workers: 2, env: {SEASON: dry}}
+  crops: {cpus: 1, memory: 2G, workers: 2, env: {SEASON: dry}, secrets: {API_KEY: {env: MY_KEY}}}
   statistics: {cpus: 0.5, memory: 1G, workers: 1}
 """
+VALUE = "s3cret-5f1c"
 #: A module of the workflow: no file of this machine is on the machines, so it has to be carried.
 WORK = """
 import os
@@ -39,6 +42,10 @@ def where():
 
 def season():
     return os.environ["SEASON"]
+
+
+def key():
+    return os.environ.get("API_KEY")
 
 
 def told():
@@ -57,6 +64,7 @@ def place(aws_bed, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         patch.syspath_prepend(directory)
+        patch.setenv("MY_KEY", VALUE)
         for name, text in aws_bed.environment().items():
             patch.setenv(name, text)
         yield directory
@@ -92,6 +100,19 @@ def test_no_process_of_a_worker_shows_the_files_of_its_cluster(session):
     assert "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI" not in variables
 
 
+def test_secrets_are_in_the_store_of_the_cloud_alone(session, aws_bed, place):
+    farms = importlib.import_module("farms")
+    client, ecs = session.client, Client(aws_bed).ecs
+    assert client.submit(farms.key, tag="crops").result(60) == VALUE
+    assert client.submit(farms.key, tag="statistics").result(60) is None
+    names = ecs.list_task_definitions()["taskDefinitionArns"]
+    assert names
+    definitions = [ecs.describe_task_definition(taskDefinition=name) for name in names]
+    assert VALUE not in str(definitions)
+    held = [p for p in place.rglob("*") if p.is_file() and VALUE.encode() in p.read_bytes()]
+    assert held == []
+
+
 def test_workers_of_a_pool_share_an_instance(place, aws_bed, eventually):
     farms = importlib.import_module("farms")
     with ScalableSession.from_yaml(place / "scalable.yaml", target="e") as client:
@@ -99,6 +120,7 @@ def test_workers_of_a_pool_share_an_instance(place, aws_bed, eventually):
         crops = {client.submit(farms.where, tag="crops", pure=False).result(60) for _ in range(4)}
         assert len(crops) == 1
         assert client.submit(farms.season, tag="crops").result(60) == "dry"
+        assert client.submit(farms.key, tag="crops").result(60) == VALUE
         shown, variables = client.submit(farms.told, tag="crops").result(60)
         assert shown == []
         assert "SCALABLE_FILES" not in variables
