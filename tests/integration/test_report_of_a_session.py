@@ -27,7 +27,9 @@ def test_a_session_reports_its_run_while_it_runs_and_after_its_end(tmp_path, mon
         assert client.gather(ends) == [1, 2, 3]
         failed = [client.submit(broken, n, tag="a") for n in range(2)]
         assert all(future.exception() is not None for future in failed)
-        assert session.report().summary.status == "running"
+        running = session.report().summary
+        assert running.status == "running"
+        assert running.tasks == {"succeeded": 6, "failed": 2}
     report = session.report()
     assert report.summary.status == "completed"
     assert report.summary.tasks == {"succeeded": 6, "failed": 2}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scalable.clusters.control import refuse_gone
 from scalable.clusters.ending import end
 from scalable.clusters.record import SessionRecord
+from scalable.clusters.remote import flush_run
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.liveness import is_alive, place_of
 from scalable.model import ScalePlan
@@ -182,6 +183,10 @@ class AttachedDeployment:
         """Directory of the cluster's run record, or None."""
         run = (self.directory.scheduler() or {}).get("run")
         return Path(run) if run else None
+
+    def write_rows(self) -> None:
+        """Make the scheduler write the buffered rows of the record."""
+        flush_run(self.directory)
 
     def artifact(
         self,

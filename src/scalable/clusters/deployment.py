@@ -251,6 +251,11 @@ class Deployment:
             return
         self._services.follow_load(controller)
 
+    def write_rows(self) -> None:
+        """Write the record's buffered rows, if this process records."""
+        if self._records and self.cluster is not None:
+            self.cluster.sync(self._services.write_rows)
+
     def close(self) -> None:
         """Stop the cluster. Idempotent."""
         cluster, self.cluster = self.cluster, None

@@ -66,6 +66,11 @@ class SchedulerServices:
             if seconds is not None
         }
 
+    async def write_rows(self) -> None:
+        """Write the buffered rows. Call it in the scheduler's event loop."""
+        if self._recorder is not None:
+            self._recorder.flush()
+
     def stop_recorder(self) -> None:
         """Stop recording and write buffered rows. Call it in the scheduler's event loop."""
         recorder, self._recorder = self._recorder, None

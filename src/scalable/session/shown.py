@@ -176,6 +176,8 @@ class Planned:
 class SpendingMethods(Planned):
     """Methods of a session about the state and the costs of its running cluster."""
 
+    _deployment: Deployment | AttachedDeployment | None
+
     @abstractmethod
     def _running(self) -> Deployment | AttachedDeployment: ...
 
@@ -203,6 +205,8 @@ class SpendingMethods(Planned):
                 "this session has no record of a run on this machine",
                 hint="start it first, with SCALABLE_TELEMETRY not 0",
             )
+        if self._deployment is not None:
+            self._deployment.write_rows()
         return report_on(read_run(path))
 
     def status(self) -> dict[str, Any]:
