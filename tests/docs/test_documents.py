@@ -21,6 +21,7 @@ PAGES = (
     "docs/planning.md",
     "docs/prices.md",
     "docs/calls.md",
+    "docs/migrating.md",
     "docs/code.md",
     "docs/records.md",
     "docs/seeing.md",
