@@ -1,4 +1,6 @@
-"""Environment variables, and the directories of state and runs."""
+"""Environment variables, and the directories of state and runs.
+``docs/reference.py`` makes a table of the variables from the comments above them.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,22 @@ from pathlib import Path
 
 from scalable.errors import ClusterError
 
+#: Name of the target, unless the script or ``--target`` names one.
 TARGET = "SCALABLE_TARGET"
+#: Path of the manifest, unless a command or the script names one. Default: ``scalable.yaml``,
+#: ``scalable.yml`` or ``scalable.toml`` in the working directory.
 MANIFEST = "SCALABLE_MANIFEST"
-#: On shows the tracebacks of errors that are otherwise named in a line.
+#: On shows the tracebacks of errors that are otherwise reported in one line. Default: off.
 DEBUG = "SCALABLE_DEBUG"
+#: Off records no runs. Default: on.
 TELEMETRY = "SCALABLE_TELEMETRY"
+#: Directory of the records of runs. Default: ``.scalable/runs`` in the working directory.
 RUNS_DIR = "SCALABLE_RUNS_DIR"
-#: Off keeps the arguments of tasks out of the records of failed tasks.
+#: Off keeps the arguments of tasks out of the records of failed tasks. Default: on.
 RECORD_ARGUMENTS = "SCALABLE_RECORD_ARGUMENTS"
-#: Off makes processes of one machine send large data through sockets.
+#: Off makes processes of one machine send large data through sockets. Default: on.
 SHARED_MEMORY = "SCALABLE_SHARED_MEMORY"
-#: Set by ``scalable run`` for the workflow's process: the target, before the script's own.
+#: Set by ``scalable run``: the target of the workflow, which replaces the script's own.
 RUN_TARGET = "SCALABLE_RUN_TARGET"
 #: Set by ``scalable run``: a file with the plan that sessions on the manifest start.
 RUN_PLAN = "SCALABLE_RUN_PLAN"
@@ -27,9 +34,9 @@ RUN_PLAN = "SCALABLE_RUN_PLAN"
 RUN_LIST = "SCALABLE_RUN_LIST"
 #: Set by ``scalable run``: a file in which each session shows the overviews of its cluster.
 RUN_OVERVIEWS = "SCALABLE_RUN_OVERVIEWS"
-#: Set by ``scalable run``: the directory of the run whose results replace tasks.
+#: Set by ``scalable run --resume``: the directory of the run whose results replace tasks.
 RESUMED = "SCALABLE_RESUMED"
-#: Set by ``scalable run``: results of that run count although the code of their tasks has changed.
+#: Set by ``scalable run --keep-despite-code``: results count despite changed code.
 RESUMED_DESPITE_CODE = "SCALABLE_RESUMED_DESPITE_CODE"
 #: Set by ``scalable run --synchronous``: tasks run in the threads that wait for them.
 SYNCHRONOUS = "SCALABLE_SYNCHRONOUS"
@@ -37,11 +44,11 @@ SYNCHRONOUS = "SCALABLE_SYNCHRONOUS"
 CLUSTER = "SCALABLE_CLUSTER"
 #: Money that a cluster of a session may spend; overrides the target's budget.
 BUDGET = "SCALABLE_BUDGET"
-#: Largest size of one file, and of all files, that are uploaded to backends without the user's
-#: file system.
+#: Largest size of a file that is uploaded to backends without your file system. Default: 10MiB.
 CODE_FILE_LIMIT = "SCALABLE_CODE_FILE_LIMIT"
+#: Largest size of all files that are uploaded to such backends. Default: 64MiB.
 CODE_LIMIT = "SCALABLE_CODE_LIMIT"
-#: Set in containers: the name of the image.
+#: Set in the containers of Kubernetes and clouds: the name of the image.
 IMAGE = "SCALABLE_IMAGE"
 #: Set for a scheduler in a container whose clients may have another release of distributed.
 ALLOW_VERSION_MISMATCH = "SCALABLE_ALLOW_VERSION_MISMATCH"

@@ -22,6 +22,7 @@ PAGES = (
     "docs/prices.md",
     "docs/calls.md",
     "docs/migrating.md",
+    "docs/cookbook.md",
     "docs/code.md",
     "docs/records.md",
     "docs/seeing.md",
@@ -61,3 +62,10 @@ def test_the_reference_is_what_the_models_say():
         [sys.executable, str(ROOT / "docs" / "reference.py"), "--check"], check=False, timeout=60
     )
     assert done.returncode == 0, "run make docs-options"
+
+
+def test_the_reference_has_every_variable_and_code():
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    names = set(re.findall(r'"((?:SCALABLE|E)_[A-Z_]+)"', source))
+    page = (ROOT / "docs" / "reference.md").read_text()
+    assert {name for name in names if f"`{name}`" not in page} == set()

@@ -61,6 +61,7 @@ def test_equal_command_is_cached_until_a_file_changes(client, copy, tmp_path, ev
         before = target.stat().st_mtime_ns if target.exists() else None
         client.submit(copy, source=File(source), target=str(target), cache=True).result()
         # Dask would answer with a result that it, or a worker, still holds.
+        gc.collect()  # a future may be in a cycle
         eventually(lambda: not client.cluster.scheduler.tasks)
         eventually(lambda: not any(client.run(held).values()))
         return target.stat().st_mtime_ns != before

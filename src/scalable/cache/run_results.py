@@ -29,7 +29,7 @@ from scalable.errors import ScalableError
 
 logger = logging.getLogger("scalable.cache")
 
-#: Name of the directory of results in the directory of a run.
+#: Results of tasks, with ``keep_results``.
 RESULTS: Final = "results"
 
 

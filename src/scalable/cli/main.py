@@ -51,6 +51,16 @@ VERBS = {
     "doctor": "Check this machine: each row is ok, or tells how to mend it.",
     "schema": "Print the JSON Schema of manifests.",
 }
+#: The command line is wrong, or a question cannot be asked without a terminal.
+USAGE = "E_USAGE"
+#: A file cannot be opened or written.
+FILE = "E_FILE"
+#: You interrupted the command, or did not confirm it.
+STOPPED = "E_INTERRUPTED"
+#: This version cannot do what was requested.
+NOT_AVAILABLE = "E_NOT_AVAILABLE"
+#: A bug. ``--debug`` shows the traceback.
+UNEXPECTED = "E_UNEXPECTED"
 INTERRUPTED = 130
 #: Number of new objects after which the garbage collector looks for cycles. Nearly all objects of a
 #: command are modules and classes, so the interpreter's default of 700 only costs time.
@@ -177,22 +187,20 @@ def failure_of(error: Exception, *, debug: bool = False) -> CommandFailure:
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "scalable"
             hint = f"see {command} --help"
-            return CommandFailure(
-                "E_USAGE", error.format_message(), error.exit_code, hint, trace=trace
-            )
+            return CommandFailure(USAGE, error.format_message(), error.exit_code, hint, trace=trace)
         case click.ClickException():
-            return CommandFailure("E_FILE", error.format_message(), error.exit_code, trace=trace)
+            return CommandFailure(FILE, error.format_message(), error.exit_code, trace=trace)
         case click.Abort():
-            return CommandFailure("E_INTERRUPTED", "interrupted", INTERRUPTED, trace=trace)
+            return CommandFailure(STOPPED, "interrupted", INTERRUPTED, trace=trace)
         case NotImplementedError():
             message = str(error) or "not available in this version"
-            return CommandFailure("E_NOT_AVAILABLE", message, 4, trace=trace)
+            return CommandFailure(NOT_AVAILABLE, message, 4, trace=trace)
         case _:
             way = (
                 None if debug else "this is a bug; --debug or SCALABLE_DEBUG=1 shows the traceback"
             )
             named = f"{type(error).__name__}: {error}"
-            return CommandFailure("E_UNEXPECTED", named, 1, way, trace=trace)
+            return CommandFailure(UNEXPECTED, named, 1, way, trace=trace)
 
 
 # An error can come before the options are parsed, or because they cannot be parsed.

@@ -27,7 +27,7 @@ from scalable.protocol.private_socket import PrivateSocket
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.runs import RunDirectory
-from scalable.runs.streams import StoredRows, stream_path
+from scalable.runs.streams import LOGS, StoredRows, stream_path
 
 if TYPE_CHECKING:
     from scalable.scheduler.controller import Controller
@@ -61,7 +61,7 @@ class Deployment:
         """Build the cluster and scale it to the plan. ClusterError if a pool stays empty."""
         spec = self._spec
         if self._run is not None:
-            spec = dataclasses.replace(spec, log_dir=str(self._run.path / "logs"))
+            spec = dataclasses.replace(spec, log_dir=str(self._run.path / LOGS))
             remove_old_results(spec, self._run.path)
         if provider_traits(spec.provider_name).remote:
             spec = with_prices(spec)

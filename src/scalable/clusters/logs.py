@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scalable.errors import ClusterError
 from scalable.records import ClusterDirectory, all_directories
-from scalable.runs.streams import StoredRows, stream_path
+from scalable.runs.streams import LOGS, StoredRows, stream_path
 
 #: Number of bytes that are read from the end of a log, and longest line in bytes.
 LONGEST_BYTES = 1_000_000
@@ -79,7 +79,7 @@ def run_logs(
 ) -> list[LogFile]:
     """Return the logs of a run's workers, from its record or a shared directory."""
     recorded = _recorded({"run": str(run)})
-    parent = run / "logs" if directory is None else Path(directory)
+    parent = run / LOGS if directory is None else Path(directory)
     paths = sorted(parent.glob(f"*{_SUFFIX}"), key=_changed)
     files = [LogFile(*recorded[path.stem], path) for path in paths if path.stem in recorded]
     found = [f for f in files if pool in (None, f.tag) and worker in (None, f.worker)]

@@ -16,6 +16,7 @@ from scalable.model import ClusterRecord, DeploymentSpec
 from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.runs import RunDirectory
+from scalable.runs.streams import LOGS
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.recorder import Recorder, RunFiles
 from scalable.scheduler.task_log import TaskLog
@@ -95,7 +96,7 @@ class SchedulerServices:
         """Write the scheduler's address and process to the cluster's directory."""
         if self._directory is None:
             return
-        logs = self._run.path / "logs" if log_dir is None and self._run is not None else log_dir
+        logs = self._run.path / LOGS if log_dir is None and self._run is not None else log_dir
         self._directory.write_scheduler(
             {
                 **identify_process(),

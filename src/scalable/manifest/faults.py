@@ -11,20 +11,20 @@ from scalable.errors import ManifestError
 from scalable.manifest.tree import Path, Position
 from scalable.model import Diagnostic
 
-E_BAD_MAX_WORKERS = "E_BAD_MAX_WORKERS"
-E_BAD_OPTION = "E_BAD_OPTION"
-E_BAD_VERSION = "E_BAD_VERSION"
-E_DUPLICATE_KEY = "E_DUPLICATE_KEY"
-E_MISSING_KEY = "E_MISSING_KEY"
-E_SYNTAX = "E_SYNTAX"
-E_TASK_COMPONENT_REF = "E_TASK_COMPONENT_REF"
-E_UNKNOWN_COMPONENT_KEY = "E_UNKNOWN_COMPONENT_KEY"
-E_UNKNOWN_OVERLAY = "E_UNKNOWN_OVERLAY"
-E_UNKNOWN_PROVIDER = "E_UNKNOWN_PROVIDER"
-E_UNKNOWN_TARGET = "E_UNKNOWN_TARGET"
-E_UNKNOWN_TARGET_OPTION = "E_UNKNOWN_TARGET_OPTION"
-E_UNKNOWN_TOP_KEY = "E_UNKNOWN_TOP_KEY"
-E_UNREADABLE = "E_UNREADABLE"
+E_BAD_MAX_WORKERS = "E_BAD_MAX_WORKERS"  #: ``max_workers`` is not valid.
+E_BAD_OPTION = "E_BAD_OPTION"  #: A value is not valid.
+E_BAD_VERSION = "E_BAD_VERSION"  #: ``version`` is not supported.
+E_DUPLICATE_KEY = "E_DUPLICATE_KEY"  #: A key appears twice.
+E_MISSING_KEY = "E_MISSING_KEY"  #: A key is missing.
+E_SYNTAX = "E_SYNTAX"  #: The file is not valid YAML or TOML.
+E_TASK_COMPONENT_REF = "E_TASK_COMPONENT_REF"  #: A task's component does not exist.
+E_UNKNOWN_COMPONENT_KEY = "E_UNKNOWN_COMPONENT_KEY"  #: A component has no such key.
+E_UNKNOWN_OVERLAY = "E_UNKNOWN_OVERLAY"  #: The overlay does not exist.
+E_UNKNOWN_PROVIDER = "E_UNKNOWN_PROVIDER"  #: The provider does not exist.
+E_UNKNOWN_TARGET = "E_UNKNOWN_TARGET"  #: The target does not exist.
+E_UNKNOWN_TARGET_OPTION = "E_UNKNOWN_TARGET_OPTION"  #: A provider has no such option.
+E_UNKNOWN_TOP_KEY = "E_UNKNOWN_TOP_KEY"  #: No such key at the top level.
+E_UNREADABLE = "E_UNREADABLE"  #: The file cannot be read.
 
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _EXCERPT_WIDTH = 120

@@ -1,5 +1,6 @@
 """File names and encoding of a recorded run.
 A stream is a file of JSON lines to which rows are appended. Other files are replaced as a whole.
+``docs/reference.py`` makes a table of the files from the comments above their names.
 """
 
 from __future__ import annotations
@@ -19,14 +20,37 @@ from scalable.errors import RunError
 Row = dict[str, Any]
 
 #: Names of a run's streams. Each stream is the file ``<name>.jsonl``.
-STREAMS = ("tasks", "workers", "resources", "failures", "scaling", "artifacts", "remembered")
+STREAMS = (
+    #: One row for each change of a task.
+    "tasks",
+    #: One row for each worker that was requested, started or removed, and the cost of machines.
+    "workers",
+    #: CPU and memory of each worker, every 5 s, and at most 20 rows a second.
+    "resources",
+    #: Failed tasks, lost workers, degraded pools, and the exception of the workflow.
+    "failures",
+    #: One row for each change of a pool's desired count, with the reason.
+    "scaling",
+    #: One row for each call of ``session.record_artifact``.
+    "artifacts",
+    #: Cache hits and misses.
+    "remembered",
+)
 
+#: Status, times, process, host, exit code, number of failed tasks, versions, and the machine.
 RUN_FILE = "run.json"
+#: The numbers of the report.
 SUMMARY_FILE = "summary.json"
+#: What the next plan needs: counts, spans and running times of tasks.
 MEASUREMENTS_FILE = "measurements.json"
+#: The plan that was started.
 PLAN_FILE = "plan.json"
+#: Digest of the resolved manifest.
 LOCK_FILE = "manifest.lock"
+#: The resolved manifest, with variables expanded and the overlay merged.
 MANIFEST_FILE = "manifest.yaml"
+#: Output of worker processes.
+LOGS = "logs"
 #: Bytes that are read at once.
 _BUFFERED = 1 << 18
 #: Rows that readers get together.

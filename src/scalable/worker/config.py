@@ -20,7 +20,7 @@ from scalable.worker.notices import NOTICE_FILE
 
 logger = logging.getLogger("scalable.worker")
 
-#: Variable with the path of the scratch directory that was made for a worker before its start.
+#: Set in local workers: the scratch directory that was made before their start.
 SCRATCH = "SCALABLE_SCRATCH"
 _SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 

@@ -18,7 +18,7 @@ from scalable.protocol.handlers import SchedulerCalls
 
 logger = logging.getLogger("scalable.worker")
 
-#: Variable with the path of the file that will contain the notice.
+#: Set in workers of clouds: the file that will contain the notice that the machine is preempted.
 NOTICE_FILE = "SCALABLE_NOTICE_FILE"
 POLL_S = 0.5
 #: Seconds that the scheduler may take to answer before the report is repeated.

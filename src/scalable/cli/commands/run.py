@@ -137,7 +137,7 @@ def command(  # noqa: PLR0913 - what a user may say
     On a target that costs money, the command shows the cost and asks first.
 
     WORKFLOW is a Python script that runs in its own process; by default workflow.py next to the
-    manifest. Its exit code is the command's.
+    manifest. The exit code is that of the script.
     """
     resume, given = split_path(resume, given)
     path, script = _manifest_and_script(given, manifest_file, workflow)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scalable.protocol import operations
 
-#: Variable with the path of the file, for the command.
+#: Set in programs that may start only once: the file that records their start.
 MARK = "SCALABLE_STARTED_ONCE"
 _ENDED = "ended"
 

@@ -33,6 +33,7 @@ from scalable.protocol.operations import STORAGE
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.runs import RunDirectory
+from scalable.runs.streams import LOGS
 from scalable.scaling.waterfall import Waterfall
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
@@ -223,7 +224,7 @@ def _announce(
     run: RunDirectory | None,
 ) -> None:
     asked = directory.record().log_dir
-    logs = directory.logs_dir / "workers" if run is None else run.path / "logs"
+    logs = directory.logs_dir / "workers" if run is None else run.path / LOGS
     services.announce(
         scheduler.contact_address or scheduler.address,
         dashboard=scheduler.live_page or None,

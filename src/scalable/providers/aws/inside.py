@@ -30,7 +30,7 @@ from scalable.providers.aws.secrets import unpacked
 
 logger = logging.getLogger("scalable.providers.aws")
 
-#: Variable with the number of the open file that contains the files, after the restart.
+#: Set on AWS when a program restarts itself: the number of the open file with its files.
 OPEN_FILE_VARIABLE = "SCALABLE_FILES_OPEN"
 #: Seconds that a Fargate task has after SIGTERM, less those that its own exit takes.
 NOTICE_S = STOP_TIMEOUT_S - 10.0

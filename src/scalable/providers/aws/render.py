@@ -31,9 +31,9 @@ from scalable.providers.remote.cloud import (
     MachineState,
 )
 
-#: Variable of a task with its program's files, until the program has read them.
+#: Set in Fargate tasks: the files of their program, until the program has read them.
 FILES_VARIABLE = "SCALABLE_FILES"
-#: Variable that is set in spot tasks.
+#: Set in Fargate tasks on spot capacity.
 SPOT_VARIABLE = "SCALABLE_SPOT"
 #: Seconds between SIGTERM and SIGKILL, which are the notice of a spot task.
 STOP_TIMEOUT_S = 120
@@ -174,7 +174,7 @@ def detail(attachments: Sequence[Mapping[str, Any]], name: str) -> str | None:
 # Start of machines --------------------------------------------------------------------------------
 
 
-#: Variable with the ARN of the secret with the files, which does not reveal them.
+#: Set on EC2 machines: the ARN of the secret with the files, which does not reveal them.
 FILES_AT_VARIABLE = "SCALABLE_FILES_AT"
 #: Maximum number of bytes of user data.
 LIMIT = 16_384

@@ -95,7 +95,7 @@ def one_line(text: str, longest: int = 300) -> str:
 
 logger = logging.getLogger("scalable.providers.gcp")
 
-#: Environment variable with the address of all services, for tests and private endpoints.
+#: Address of all services of Google Cloud, for tests and private endpoints.
 ENDPOINT = "SCALABLE_GCP_ENDPOINT"
 ATTEMPTS = 8
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0

@@ -31,7 +31,7 @@ NAME = "scalable-name"
 
 SCHEDULER, MANAGING, WORKERS = "scheduler", "manager", "workers"
 
-#: Environment variable in programs on a cloud's machines: the name of the provider.
+#: Set in programs on a cloud's machines: the name of the provider.
 MACHINE_OF = "SCALABLE_MACHINE_OF"
 
 

@@ -123,7 +123,7 @@ def _ours(word: str) -> str | None:
 MIB = 2**20
 #: Placeholder for the worker's name in a command. Shell quoting leaves it unchanged.
 UNIT = "@UNIT@"
-#: Variable of the script that contains the worker's name. No component may set it.
+#: Set in the scripts of Slurm jobs: the name of the worker. No component may set it.
 _UNIT_VARIABLE = "SCALABLE_UNIT"
 
 LOGS = names.Rule(
