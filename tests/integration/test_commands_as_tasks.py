@@ -1,5 +1,6 @@
 """Programs as tasks: `scalable.command`."""
 
+import gc
 import sys
 
 import psutil
