@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -285,6 +286,7 @@ class ScalableSession(Shown):
             return self._start_planned(plan or self.plan(), warnings)
 
     def _start_planned(self, plan: Plan, warnings: Iterable[Diagnostic]) -> ScalableClient:
+        load_engine()
         from scalable.client.own_code import note_code
 
         note_code()
@@ -596,6 +598,22 @@ def refuse_start() -> None:
             "the script starts a session while a process of multiprocessing imports it",
             hint="put what the script runs under: if __name__ == '__main__':",
         )
+
+
+def load_engine() -> None:
+    """Import Dask and what a session needs of it.
+    Imports make many objects and no garbage, so that Python's collector would only take time.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        import scalable.client.attached
+        import scalable.client.client
+        import scalable.clusters.deployment
+        import scalable.manager.pool_cluster  # noqa: F401 - loaded for later use
+    finally:
+        if collects:
+            gc.enable()
 
 
 def told_alone(error: ScalableError) -> None:
