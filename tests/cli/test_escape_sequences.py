@@ -83,7 +83,7 @@ def test_status_and_list(invoke, recorded):
 
 
 def test_a_reason_of_several_lines_adds_no_line_to_the_status(invoke, recorded):
-    forged = "gone\nLive page: http://elsewhere"
+    forged = "gone\nDashboard: http://elsewhere"
     recorded(
         status={
             "state": "degraded",
@@ -93,7 +93,7 @@ def test_a_reason_of_several_lines_adds_no_line_to_the_status(invoke, recorded):
     )
     shown = invoke("status", "one").out
     assert shown.count("http://elsewhere") == 2
-    assert not any(line.startswith("Live page") for line in shown.splitlines())
+    assert not any(line.startswith("Dashboard") for line in shown.splitlines())
 
 
 def test_an_error_of_up(invoke, project, monkeypatch):

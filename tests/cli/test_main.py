@@ -26,7 +26,7 @@ def test_the_help_lists_the_verbs_with_a_whole_line_each(invoke):
         assert lines[verb].endswith("."), lines[verb]
         command = program.cli.get_command(None, verb)
         assert lines[verb].split(maxsplit=1)[1] == command.get_short_help_str(limit=80)
-    assert "scalable run --target local --workflow workflow.py -- --years 10" in result.out
+    assert "scalable run --target local workflow.py -- --years 10" in result.out
     assert invoke() == result
 
 
@@ -159,6 +159,7 @@ def test_a_usage_error_says_where_help_is(arguments, invoke):
 
 
 def test_an_unknown_verb_gets_the_closest_one(invoke):
+    assert "no command 'ls'; did you mean 'list'?" in invoke("ls").err
     assert "no command 'vaildate'; did you mean 'validate'?" in invoke("vaildate").err
     assert "did you mean" not in invoke("zzz").err
 

@@ -207,7 +207,7 @@ def test_the_page_of_a_detached_cluster_is_found_by_its_owner_alone(place):
         with connect("one") as client:
             assert client.dashboard_link == link
         shown = run_scalable("status", "one")
-        assert f"Live page: {link}" in shown
+        assert f"Dashboard: {link}" in shown
         page = run_scalable("dashboard", "one").strip()
         assert page == link.replace("/status?", "/scalable/?")
         assert "overview.json" in get(page.replace("/?", "/page.js?"), browser())[1]

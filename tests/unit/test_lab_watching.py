@@ -201,7 +201,7 @@ def test_a_page_on_the_loopback_of_another_machine_is_not_looked_for_here():
 
 
 def test_a_cluster_without_a_page_tells_how_to_get_one():
-    with pytest.raises(ClusterError, match="has no live page .*--dashboard"):
+    with pytest.raises(ClusterError, match="has no dashboard .*--dashboard"):
         page_of(seen(made(scheduler={"dashboard": None})))
 
 

@@ -134,7 +134,7 @@ def render_status(status: ClusterStatus) -> str:
         f"Address:   {status.address or '-'}",
     ]
     if status.dashboard:
-        lines.append(f"Live page: {status.dashboard}")
+        lines.append(f"Dashboard: {status.dashboard}")
     lives = status.state in ("starting", "running", "degraded", "unmanaged")
     ends = [(moment, "") for moment in (status.ends_at,) if moment is not None]
     if status.idle_ends_at is not None:

@@ -24,32 +24,54 @@ from scalable.harmless import make_warnings_harmless
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-#: Commands in the order of the help, with the first lines of their help; each is a module of
-#: ``scalable.cli.commands``. The help and completions load none of them.
-VERBS = {
-    "validate": "Check a manifest; list every fault with its place and a hint.",
-    "plan": "Predict the workers, time and cost of a run, with reasons.",
-    "prices": "Show the prices that plans use, and where they come from.",
-    "run": "Run a workflow on a target, with its progress and a report.",
-    "report": "Report on a recorded run: tasks, workers, failures, results.",
-    "runs": "List the recorded runs, or remove old ones.",
-    "cache": "List, explain, check or remove remembered results.",
-    "up": "Start a cluster that keeps running after this command.",
-    "list": "List all clusters with their state.",
-    "status": "Show the state of a cluster, its pools and its managers.",
-    "explain": "Say why calls and pools wait, or why a call failed.",
-    "dashboard": "Show the address of a cluster's live page.",
-    "top": "Watch pools, calls, failures and costs in the terminal.",
-    "scale": "Set numbers of workers of pools, or the cluster's budget.",
-    "logs": "Show the output of workers, including workers that have ended.",
-    "connect": "Show how to connect to a cluster from Python.",
-    "down": "End a cluster: its workers, managers, scheduler and record.",
-    "resume": "Restart the managers of a cluster that have ended.",
-    "gc": "Remove the remains of clusters that no longer exist.",
-    "manager": "Provision workers for a running cluster from another place.",
-    "init": "Start a project: write a manifest, a workflow and a schema.",
-    "doctor": "Check this machine: each row is ok, or tells how to mend it.",
-    "schema": "Print the JSON Schema of manifests.",
+#: Commands by group, in the order of the help, with the first lines of their help; each is a module
+#: of ``scalable.cli.commands``. The help and completions load none of them.
+GROUPS = {
+    "Project": {
+        "init": "Start a project: write a manifest, a workflow and a schema.",
+        "validate": "Check a manifest; list every error with its position and a hint.",
+        "doctor": "Check this machine: each row is ok, or says how to fix it.",
+        "schema": "Print the JSON Schema of manifests.",
+    },
+    "Plan": {
+        "plan": "Predict the workers, time and cost of a run, with reasons.",
+        "prices": "Show the prices that plans use, and where they come from.",
+    },
+    "Run": {
+        "run": "Run a workflow on a target, with its progress and a report.",
+        "report": "Report on a recorded run: tasks, workers, failures, results.",
+        "runs": "List the recorded runs, or remove old ones.",
+        "cache": "List, explain, check or remove cached results.",
+    },
+    "Clusters": {
+        "up": "Start a cluster that keeps running after this command.",
+        "list": "List all clusters with their state.",
+        "status": "Show the state of a cluster, its pools and its managers.",
+        "explain": "Say why tasks and pools wait, or why a task failed.",
+        "top": "Watch pools, tasks, failures and costs in the terminal.",
+        "dashboard": "Show the address of a cluster's dashboard.",
+        "logs": "Show the output of workers, including workers that have stopped.",
+        "scale": "Set numbers of workers of pools, or the cluster's budget.",
+        "connect": "Show how to connect to a cluster from Python.",
+        "manager": "Start workers for a running cluster from another site.",
+        "resume": "Restart the managers of a cluster that have stopped.",
+        "down": "Stop a cluster: its workers, managers and scheduler.",
+        "gc": "Remove the remains of clusters that no longer exist.",
+    },
+}
+VERBS = {name: line for commands in GROUPS.values() for name, line in commands.items()}
+#: Names of these commands in other tools.
+ELSEWHERE = {
+    "attach": "manager attach",
+    "delete": "down",
+    "kill": "down",
+    "ls": "list",
+    "ps": "list",
+    "retry": "run --resume",
+    "start": "up",
+    "stop": "down",
+    "submit": "run",
+    "watch": "top",
 }
 #: The command line is wrong, or a question cannot be asked without a terminal.
 USAGE = "E_USAGE"
@@ -72,7 +94,7 @@ Examples:
   scalable init                                   start a project here
   scalable validate                               check ./scalable.yaml
   scalable plan --target hpc                      predict workers, time and cost there
-  scalable run --target local --workflow workflow.py -- --years 10
+  scalable run --target local workflow.py -- --years 10
   scalable up --target hpc --name climate         start a cluster that keeps running
 
 \b
@@ -98,8 +120,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the commands with their descriptions, without loading them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl(list(commands.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the options and commands with this prefix. Commands are not loaded."""
@@ -116,7 +139,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return a command, or fail with the closest name for an unknown one."""
-        close = difflib.get_close_matches(args[0], VERBS, 1)
+        close = [ELSEWHERE[args[0]]] if args[0] in ELSEWHERE else []
+        close = close or difflib.get_close_matches(args[0], VERBS, 1)
         if args[0] not in VERBS and close and not ctx.resilient_parsing:
             ctx.fail(f"no command {args[0]!r}; did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
@@ -128,8 +152,8 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="scalable", help="Show the version and exit.")
 def cli() -> None:
     """Run workflows on pools of tagged workers, anywhere.
-    The manifest, scalable.yaml, describes what a workflow needs and where it can run. It is the
-    first argument of most commands. The default is SCALABLE_MANIFEST, then ./scalable.yaml.
+    The manifest describes what a workflow needs and where it can run. Name it with -f FILE; the
+    default is SCALABLE_MANIFEST, then ./scalable.yaml.
     """
 
 

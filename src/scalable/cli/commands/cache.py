@@ -63,7 +63,7 @@ class Size(click.ParamType[int]):
 
 @click.group(no_args_is_help=False)
 def command() -> None:
-    """List, explain, check or remove remembered results."""
+    """List, explain, check or remove cached results."""
 
 
 @contextmanager

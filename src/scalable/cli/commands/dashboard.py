@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser too.")
 @output_options
 def command(name: str, *, opens: bool, output: Output) -> int:
-    """Show the address of a cluster's live page.
+    """Show the address of a cluster's dashboard.
     The address contains a secret token: anyone with it can see the cluster. In an ssh session, or
     if the scheduler is on another machine, the command that forwards the page's port is shown too.
 
@@ -51,7 +51,7 @@ def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:
     name = directory.record().name
     if directory.record().embedded:
         raise ClusterError(
-            f"session {name!r} has no live page",
+            f"session {name!r} has no dashboard",
             hint="set dashboard_address of its target before it starts; "
             f"`scalable top {name}` shows it in the terminal",
         )

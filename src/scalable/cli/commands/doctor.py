@@ -36,7 +36,7 @@ class CheckRow(NamedTuple):
 @click.command()
 @output_options
 def command(output: Output) -> int:
-    """Check this machine: each row is ok, or tells how to mend it.
+    """Check this machine: each row is ok, or says how to fix it.
     If there is a manifest, it also checks the requirements of the manifest's providers. The exit
     code is 1 if a row fails.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 def command(name: str, *, yes: bool, output: Output) -> int:
-    """End a cluster: its workers, managers, scheduler and record.
+    """Stop a cluster: its workers, managers and scheduler.
     A cluster that is already gone is not an error. Results that have not been fetched are lost.
     """
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("about", required=False, metavar="[TAG|CALL]")
 @output_options
 def command(name: str | None, about: str | None, *, output: Output) -> int:
-    """Say why calls and pools wait, or why a call failed.
+    """Say why tasks and pools wait, or why a task failed.
     NAME is a running cluster, or a session in another process of yours, by its name or its run's
     name. It may be left out if there is only one. TAG explains one pool and the tasks waiting for
     it. CALL is the key of a task, a prefix of the key, or a task name. Without both, all pools and

@@ -50,7 +50,7 @@ def command(
     tail: int | None,
     output: Output,
 ) -> int:
-    r"""Show the output of workers, including workers that have ended.
+    r"""Show the output of workers, including workers that have stopped.
     Without NAME, the only running cluster or session is shown. If none is running, the last run
     recorded in this directory is shown.
 

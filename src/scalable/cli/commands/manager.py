@@ -15,7 +15,7 @@ from scalable.session.request import Request
 
 @click.group(no_args_is_help=False)
 def command() -> None:
-    """Provision workers for a running cluster from another place."""
+    """Start workers for a running cluster from another site."""
 
 
 @command.command()

@@ -13,7 +13,7 @@ from scalable.cli.output import VERSION, Output, Result
 @name_argument
 @output_options
 def command(name: str, *, output: Output) -> int:
-    """Restart the managers of a cluster that have ended.
+    """Restart the managers of a cluster that have stopped.
     They take over their workers, and running tasks are not interrupted.
     """
     from scalable.clusters.resuming import lost_elsewhere, resume

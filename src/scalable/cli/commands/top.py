@@ -32,7 +32,7 @@ WIDTH = 100
 @click.option("--once", is_flag=True, help="Print the present state, and end.")
 @output_options
 def command(name: str | None, *, once: bool, output: Output) -> int:
-    """Watch pools, calls, failures and costs in the terminal.
+    """Watch pools, tasks, failures and costs in the terminal.
     NAME is a cluster, or a session in another process of yours, by its name or its run's name.
     Without NAME, list all running clusters and sessions. --once works without a terminal and
     without extras.

@@ -62,7 +62,7 @@ READY_TIMEOUT_S = 3600.0
 @click.option(
     "--dashboard",
     metavar="ADDRESS",
-    help="Serve the live page at this address, such as :8787; on loopback unless a host is given.",
+    help="Serve the dashboard at this address, such as :8787; on loopback unless a host is given.",
 )
 @objective_options
 @budget_option

@@ -25,7 +25,7 @@ from scalable.model import Diagnostic, ValidationReport
 )
 @output_options
 def command(manifest: Path | None, target: str | None, *, live: bool, output: Output) -> int:
-    """Check a manifest; list every fault with its place and a hint."""
+    """Check a manifest; list every error with its position and a hint."""
     path = settings.manifest_path(manifest)
     report, targets = check(path, target)
     if live and report.ok:

@@ -164,7 +164,7 @@ def page_of(seen: Seen) -> Page:
     name, link = seen.status.name, seen.status.dashboard
     if not link:
         raise ClusterError(
-            f"cluster {name!r} has no live page",
+            f"cluster {name!r} has no dashboard",
             hint="start it with `scalable up --dashboard :0`",
         )
     parts = urlsplit(link)
@@ -175,7 +175,7 @@ def page_of(seen: Seen) -> Page:
         raise ClusterError(f"the scheduler of cluster {name!r} has ended")
     if alive is None and is_loopback(f"tcp://{parts.netloc}"):
         raise ClusterError(
-            f"the live page of cluster {name!r} is shown only on the machine of {place_of(known)}",
+            f"the dashboard of cluster {name!r} is shown only on the machine of {place_of(known)}",
             hint="`--dashboard HOST:0` of `scalable up` lets it listen elsewhere",
         )
     token = parse_qs(parts.query).get(PARAMETER, [""])[0]

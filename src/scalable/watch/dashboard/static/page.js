@@ -1,4 +1,4 @@
-// The live page: asks the scheduler for its overview and draws it.
+// The dashboard: asks the scheduler for its overview and draws it.
 
 import { callOfAddress, showAddress } from "./call.js";
 import { at, callLink, clock, duration, factList, fill, made, money, number, paged, short, shown, svg, text }
