@@ -312,3 +312,22 @@ def test_a_client_in_a_forked_child_is_an_error_at_once(script, fork):
     assert len(lines) == 12
     assert all(line.endswith(" ClusterError True") for line in lines), shown
     assert errors == ""
+
+
+LOST = """
+import gc
+from tornado.util import TimeoutError
+with session as client:
+    def lose(error):
+        client.loop.asyncio_loop.create_future().set_exception(error)
+    for error in (TimeoutError("Timeout"), ValueError("of the script")):
+        client.loop.asyncio_loop.call_soon_threadsafe(lose, error)
+    client.submit(abs, 1, tag="a").result()
+    gc.collect()
+"""
+
+
+def test_waits_that_the_end_of_a_session_cuts_off_are_not_reported(script):
+    _, errors = script(LOST).communicate(timeout=60)
+    assert "ValueError: of the script" in errors
+    assert "Timeout" not in errors

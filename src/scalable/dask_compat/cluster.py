@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from asyncio import AbstractEventLoop
 from collections.abc import Mapping
 from typing import Any
 
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import SpecCluster
+from tornado.util import TimeoutError as TornadoTimeout
 
 from scalable.dask_compat.facts import Seams, declares, mentions
 
@@ -21,6 +23,20 @@ seams = Seams("cluster")
 _CLUSTER = "distributed.deploy.cluster:Cluster"
 
 
+def _ignore_unread_timeouts(cluster: Cluster) -> None:
+    """Make a cluster's event loop silent about waits that it cut off when it stopped.
+    Dask's connections wait a few milliseconds at a time, and the last time-out may remain unread.
+    """
+
+    def report(loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), TornadoTimeout):
+            loop.default_exception_handler(context)
+
+    loop = getattr(cluster.loop, "asyncio_loop", None)
+    if loop is not None and loop.get_exception_handler() is None:
+        loop.set_exception_handler(report)
+
+
 @seams.relies_on(
     mentions(f"{_CLUSTER}.__init__", "_loop_runner", "scheduler_comm", "scheduler_info"),
     declares("distributed.utils:LoopRunner.start", "self"),
@@ -28,6 +44,7 @@ _CLUSTER = "distributed.deploy.cluster:Cluster"
 def start_loop(cluster: Cluster) -> None:
     """Start the event loop of a cluster object that is not asynchronous."""
     cluster._loop_runner.start()  # noqa: SLF001
+    _ignore_unread_timeouts(cluster)
 
 
 @seams.relies_on(
@@ -87,6 +104,8 @@ class ManagedSpecCluster(SpecCluster):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._process = os.getpid()
         super().__init__(*args, **kwargs)
+        if not self.asynchronous:
+            _ignore_unread_timeouts(self)
 
     def close(self, timeout: float | None = None) -> Any:
         """Stop the cluster. Does nothing in a fork of its process, where Dask calls it at exit."""

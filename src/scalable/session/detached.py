@@ -78,9 +78,7 @@ def use_or_create(
         else:
             logger.debug("created cluster %r (%s)", name, made.id)
             # Importing Dask takes as long as starting a worker: do both at once.
-            from scalable.session.session import load_engine
-
-            threading.Thread(target=load_engine, daemon=True).start()
+            threading.Thread(target=_load_engine, daemon=True).start()
             wait_until_ready(made, timeout_s=timeout_s)
             return made, True
     logger.debug("using the running cluster %r (%s)", name, existing.id)
@@ -138,6 +136,11 @@ def manage(
         sys_path=search_path(request.spec),
         worker_address=checked_address(scheduler_address),
     )
+
+
+def _load_engine() -> None:
+    import scalable.client.attached
+    import scalable.client.client  # noqa: F401 - loaded for later use
 
 
 # Differences between two resolved manifests, as lines ---------------------------------------------

@@ -286,7 +286,7 @@ class ScalableSession(Shown):
             return self._start_planned(plan or self.plan(), warnings)
 
     def _start_planned(self, plan: Plan, warnings: Iterable[Diagnostic]) -> ScalableClient:
-        load_engine()
+        _load_engine()
         from scalable.client.own_code import note_code
 
         note_code()
@@ -600,14 +600,13 @@ def refuse_start() -> None:
         )
 
 
-def load_engine() -> None:
+def _load_engine() -> None:
     """Import Dask and what a session needs of it.
     Imports make many objects and no garbage, so that Python's collector would only take time.
     """
     collects = gc.isenabled()
     gc.disable()
     try:
-        import scalable.client.attached
         import scalable.client.client
         import scalable.clusters.deployment
         import scalable.manager.pool_cluster  # noqa: F401 - loaded for later use
