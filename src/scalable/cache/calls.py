@@ -181,9 +181,9 @@ ALWAYS: Final = 100
 #: Largest share of a function's running time that is spent on comparing more of them.
 SHARE: Final = 0.01
 #: Reason of a miss that was not compared.
-NOT_COMPARED: Final = "not compared with earlier results: the calls are too short for that"
+NOT_COMPARED: Final = "not compared with earlier results: the tasks are too short for that"
 #: Reason of a task without a cache key.
-NO_KEY: Final = "the code refers to something that cannot be followed, so the call has no key"
+NO_KEY: Final = "the code refers to something that cannot be followed, so the task has no key"
 #: Largest number of parts that an outcome names.
 NAMED: Final = 16
 

@@ -66,8 +66,8 @@ class Checkpoint:
         if not self._path.is_dir():
             raise ClusterError(
                 f"the checkpoint {self._path} is no longer that of this try: a later try of the "
-                "call has taken it over, or it was removed",
-                hint="let the call end: its worker was believed to be lost",
+                "task has taken it over, or it was removed",
+                hint="let the task end: its worker was believed to be lost",
             )
         return self._path
 
@@ -128,8 +128,8 @@ class Checkpoints:
             if own.is_dir():
                 return Checkpoint(own, self._lease(own))
         raise ClusterError(
-            f"the call gets no checkpoint {place}: {fault}",
-            hint="see whether the disk is full, and which clusters run the call",
+            f"the task gets no checkpoint {place}: {fault}",
+            hint="see whether the disk is full, and which clusters run the task",
         ) from fault
 
     def remove(self, group: str) -> None:

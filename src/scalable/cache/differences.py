@@ -76,7 +76,7 @@ def why_missed(function: str, now: Mapping[str, str], nearest: Mapping[str, str]
         return f"no result of {function} is stored"
     found = differences(function, now, nearest)
     if not found:
-        return "the result of an equal call is no longer stored, or cannot be read"
+        return "the result of an equal task is no longer stored, or cannot be read"
     return summary(found)
 
 

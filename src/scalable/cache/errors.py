@@ -29,9 +29,9 @@ class UnstableArgumentError(UnstableValueError):
         self.reason = error.reason
         ScalableError.__init__(
             self,
-            f"{argument} of {function} is or holds {error.reason}: the call has no key",
+            f"{argument} of {function} is or holds {error.reason}: the task has no key",
             hint="give a value with content instead, name the parameter in ignore=[...], or submit "
-            "the call without cache",
+            "the task without cache",
         )
 
 
@@ -52,6 +52,6 @@ class MovableImageError(ScalableError):
     def __init__(self, image: str, reason: str) -> None:
         self.image = image
         super().__init__(
-            f"results of calls in image {image!r} are not remembered: {reason}",
+            f"results of tasks in image {image!r} are not remembered: {reason}",
             hint=f"write the image with its digest ({image}@sha256:...), or as a file",
         )

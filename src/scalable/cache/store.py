@@ -149,7 +149,7 @@ class ResultStore:
             reason = getattr(error, "strerror", None) or str(error)
             self.reports.add(
                 Report("unwritten", key, reason),
-                f"results are not remembered in {self.url}: {reason}; calls go on",
+                f"results are not remembered in {self.url}: {reason}; tasks go on",
                 times=1,
             )
             return None
@@ -301,7 +301,7 @@ class ResultStore:
         reason = f"a result of type {kind} cannot be pickled: {type(error).__name__}: {error}"
         self.reports.add(
             Report("unpicklable", function, reason),
-            f"results of {function} are not remembered: {reason}; calls go on",
+            f"results of {function} are not remembered: {reason}; tasks go on",
         )
 
 
@@ -325,7 +325,7 @@ def _directory_of(url: str) -> Path | None:
 
 def _check_key(key: str) -> None:
     if not is_key(key):
-        raise ValueError(f"{key!r} is not the key of a call: 64 hexadecimal digits")
+        raise ValueError(f"{key!r} is not the key of a task: 64 hexadecimal digits")
 
 
 # Collection ---------------------------------------------------------------------------------------

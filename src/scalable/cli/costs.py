@@ -40,7 +40,7 @@ def render_cost(cost: Mapping[str, Any]) -> list[str]:
     """Format the costs and the budget of a cluster as lines."""
     so_far, idle, rate = (_amount(cost[key]) for key in ("cost", "idle", "per_hour"))
     lines = [
-        f"Cost:      {so_far} {CURRENCY} so far, {rate} an hour now; {idle} for time without calls"
+        f"Cost:      {so_far} {CURRENCY} so far, {rate} an hour now; {idle} for time without tasks"
     ]
     lines += [
         f"           without workers of manager {manager}: their price is not known"

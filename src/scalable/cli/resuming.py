@@ -83,7 +83,7 @@ def nothing_kept(run: Path) -> str | None:
     if any(call.end in (Ended.KEPT, Ended.ANSWERED) for call in calls_of(run)):
         return None
     return (
-        f"no results of {run.name} were kept: all calls run, except those of tasks with "
+        f"no results of {run.name} were kept: all tasks run, except those of tasks with "
         "`cache: true`; write `keep_results: true` in `project:` of the manifest to keep those of "
         "this run's successors"
     )

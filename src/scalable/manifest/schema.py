@@ -43,8 +43,8 @@ SECTIONS: dict[str, str] = {
     "version": "Version of the format: 1.",
     "project": "The project.",
     "targets": "Named places to run, each a provider with its options.",
-    "components": "Named resource profiles; the name is the tag that routes calls.",
-    "tasks": "Named kinds of calls, each with the component that runs it.",
+    "components": "Named resource profiles; the name is the tag that routes tasks.",
+    "tasks": "Named task types, each with the component that runs it.",
     "overlays": "Named partial manifests; a target's overlay is merged into the manifest.",
     "managers": "Worker managers that serve one cluster: a list of targets, or a policy.",
 }
@@ -106,7 +106,7 @@ Outputs = Annotated[
 class Retries(Record):
     """Retries of failed tasks."""
 
-    count: NonNegativeInt = Field(description="Maximum number of further tries of one call.")
+    count: NonNegativeInt = Field(description="Maximum number of further tries of one task.")
     backoff: Duration | None = Field(
         default=None, description="Time before the second try; each later pause is twice as long."
     )
@@ -179,7 +179,7 @@ class Project(Record):
     )
     keep_results: KeepResults = Field(
         default=None,
-        description="Keep the result of each call of a run, so that the run can be resumed.",
+        description="Keep the result of each task of a run, so that the run can be resumed.",
     )
 
 
@@ -244,7 +244,7 @@ class Component(Record):
         default=None, description="Memory that one worker reserves, such as 20G."
     )
     gpus: NonNegativeInt = Field(default=0, description="GPUs that one worker reserves.")
-    slots: PositiveInt = Field(default=1, description="Number of calls that a worker runs at once.")
+    slots: PositiveInt = Field(default=1, description="Number of tasks that a worker runs at once.")
     mounts: TextMap = Field(default={}, description="Path on the host: path in the container.")
     env: Environment = Field(default={}, description="Environment variables of the workers.")
     secrets: Secrets = Field(
@@ -253,7 +253,7 @@ class Component(Record):
         "{env: NAME} or {file: PATH}, or a list of variables of the user's environment.",
     )
     preload_script: Annotated[Text, AfterValidator(_python_module)] | None = Field(
-        default=None, description="Python module that a worker runs before its first call."
+        default=None, description="Python module that a worker runs before its first task."
     )
     setup: tuple[Text, ...] = SETUP
     python: Argument | None = PYTHON
@@ -261,36 +261,36 @@ class Component(Record):
         default=None, description="Number of workers, or a map of minimum and maximum."
     )
     tags: tuple[Label, ...] = Field(
-        default=(), description="Labels that group components in reports; they route no calls."
+        default=(), description="Labels that group components in reports; they route no tasks."
     )
 
 
 class Task(Record):
     """Named kind of task, with estimates of its number, time and memory."""
 
-    component: Text = Field(description="Component whose workers run the calls.")
+    component: Text = Field(description="Component whose workers run the tasks.")
     cache: bool = Field(
         default=False,
-        description="Remember results: an equal call of a later run is not run again.",
+        description="Remember results: an equal task of a later run is not run again.",
     )
     retries: FurtherTries | None = Field(
         default=None,
-        description="Further tries of a failed call: a number, or a map of count, backoff and on.",
+        description="Further tries of a failed task: a number, or a map of count, backoff and on.",
     )
     memory_on_retry: MemoryFactor | None = Field(
         default=None,
-        description="A call that ran out of memory is tried again in the smallest pool with so "
+        description="A task that ran out of memory is tried again in the smallest pool with so "
         "many times the memory, such as 1.5x.",
     )
     outputs: Outputs = Field(
         default=(), description="Outputs: a list of names, or a map of name to path."
     )
-    count: PositiveInt | None = Field(default=None, description="Expected number of calls.")
+    count: PositiveInt | None = Field(default=None, description="Expected number of tasks.")
     duration: Duration | None = Field(
-        default=None, description="Expected time of one call, such as 90s or 1h30m."
+        default=None, description="Expected time of one task, such as 90s or 1h30m."
     )
     memory: Memory | None = Field(
-        default=None, description="Expected peak memory of one call, such as 2G."
+        default=None, description="Expected peak memory of one task, such as 2G."
     )
     after: tuple[Text, ...] = Field(
         default=(), description="Tasks that must end before this one starts."

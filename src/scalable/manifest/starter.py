@@ -29,7 +29,7 @@ targets:
     walltime: 01:00:00
     n_workers: 10
 
-# Kinds of workers. The name is the tag of calls: client.submit(..., tag="model").
+# Kinds of workers. The name is the tag of tasks: client.submit(..., tag="model").
 components:
   model:
     cpus: 1
@@ -41,7 +41,7 @@ components:
     cpus: 1
     memory: 1G
 
-# Kinds of calls, with estimates of their number and cost. Plans divide the workers by them.
+# Kinds of tasks, with estimates of their number and cost. Plans divide the workers by them.
 tasks:
   simulate:
     component: model

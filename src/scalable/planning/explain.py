@@ -113,7 +113,7 @@ def _ceiling(given: PlanExplanation, workers: Sequence[int]) -> str:
             written = spec.components[tag].workers is not None
             key = f"components.{tag}.workers" if written else "max_workers, which is not set"
             return f"{key}: at most {count} for {tag!r}"
-    return "the calls themselves: more workers do not shorten the run"
+    return "the tasks themselves: more workers do not shorten the run"
 
 
 def _objective(given: PlanExplanation, binding: str | None) -> Iterator[str]:
@@ -200,8 +200,8 @@ def _guesses(given: PlanExplanation) -> Iterator[str]:
     )
     unknown = f"neither an earlier run nor the manifest describes {names}"
     if given.plan.objective is not None:
-        assumed = f"{format_duration(GUESSED_DURATION_S)} and {GUESSED_CALLS} calls for each worker"
-        yield f"This is a guess: {unknown}, so calls of {assumed} are assumed."
+        assumed = f"{format_duration(GUESSED_DURATION_S)} and {GUESSED_CALLS} tasks for each worker"
+        yield f"This is a guess: {unknown}, so tasks of {assumed} are assumed."
     else:
         yield f"No time is predicted: {unknown}."
     missing = [_missing_keys(c, given.spec) for c in guessed[:_SHOWN]]
@@ -256,7 +256,7 @@ def _trust(given: PlanExplanation) -> Iterator[str]:
         yield f"{confidence} {_evidence(given.calls, low=plan.confidence < LOW_CONFIDENCE)}."
     if overhead(past_predictions) != 1.0:
         yield (
-            f"Earlier runs took {plan.overhead:.2f} times as long as their calls alone; the "
+            f"Earlier runs took {plan.overhead:.2f} times as long as their tasks alone; the "
             "prediction includes this factor."
         )
 
@@ -285,7 +285,7 @@ def _evidence(calls: Sequence[ExpectedTasks], *, low: bool) -> str:
     weakest = max(calls, key=lambda c: c.count * c.forecast.mean_s * (1 - evidence_of([c])))
     if not weakest.measured:
         here = " on this target" if weakest.forecast.elsewhere else ""
-        return f"{starts}no call of {weakest.task} was measured{here}"
+        return f"{starts}no task of {weakest.task} was measured{here}"
     samples = weakest.forecast.samples
     were = "was" if samples == 1 else "were"
     return f"{starts}only {counted(samples, 'call')} of {weakest.task} {were} measured"
@@ -298,7 +298,7 @@ def _time(given: PlanExplanation) -> Iterator[str]:
         waiting = dict.fromkeys(c.tag for c in given.calls if c.count and not counts[c.tag])
         if waiting:
             yield (
-                "No time is predicted: these pools have calls to run and start without a worker: "
+                "No time is predicted: these pools have tasks to run and start without a worker: "
                 f"{', '.join(waiting)}."
             )
         return
@@ -317,7 +317,7 @@ def _time(given: PlanExplanation) -> Iterator[str]:
             continue
         room = served[c.tag]
         if 0 < c.count < room and given.choice is None:
-            yield f"Pool {c.tag} can run {room} calls at once; task {c.task} has {c.count}."
+            yield f"Pool {c.tag} can run {room} tasks at once; task {c.task} has {c.count}."
             return
 
 
@@ -355,9 +355,9 @@ def _memory(given: PlanExplanation) -> Iterator[str]:
         key = f"components.{advice.tag}.memory"
         reserved, used = as_written(advice.reserved), like(advice.reserved, advice.used)
         yield (
-            f"{key} reserves {reserved}; 95 % of {advice.samples} calls used at most {used}: "
+            f"{key} reserves {reserved}; 95 % of {advice.samples} tasks used at most {used}: "
             f"{advice.written} is enough."
             if advice.advised < advice.reserved
-            else f"{key} reserves {reserved}; 5 % of {advice.samples} calls used more than {used}: "
+            else f"{key} reserves {reserved}; 5 % of {advice.samples} tasks used more than {used}: "
             f"reserve {advice.written}."
         )

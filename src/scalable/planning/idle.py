@@ -57,7 +57,7 @@ def idle_sentence(spec: DeploymentSpec, idle: IdleWorkers) -> str:
     """Return a sentence about a pool's idle workers, and the setting that requests them."""
     told = (
         f"{idle.workers - idle.useful} of {idle.workers} {idle.tag} workers would idle if this run "
-        f"sends no more calls to the pool than earlier runs, at most {idle.calls}; "
+        f"sends no more tasks to the pool than earlier runs, at most {idle.calls}; "
     )
     component, total = spec.components[idle.tag].workers, written_total(spec)
     if component is not None and component.minimum >= idle.workers:

@@ -106,7 +106,7 @@ class PoolScaler:
         count = max(sized, standing)
         if count > total:
             if standing > sized:
-                reason = f"{standing} workers for the rate at which calls come"
+                reason = f"{standing} workers for the rate at which tasks come"
         else:
             if view.graph:
                 count = self._left_of_graph(view, loads, kept, count, on_way)
@@ -118,7 +118,7 @@ class PoolScaler:
         count, reason = bounded(view, count, reason)
         if count != total:
             logger.debug(
-                "workers: %d busy, %d idle and %d starting, %d queued calls -> %d workers: %s",
+                "workers: %d busy, %d idle and %d starting, %d queued tasks -> %d workers: %s",
                 view.busy,
                 view.idle,
                 len(on_way),
@@ -276,7 +276,7 @@ class PoolScaler:
         current = values.get(now, _INF)
         best = min(values, key=lambda count: (values[count], count))
         if values[best] == _INF:  # even the maximum is too small for the arriving tasks
-            return most, f"{most} workers, the useful maximum, for more calls than they can run"
+            return most, f"{most} workers, the useful maximum, for more tasks than they can run"
         # Past spending makes each improvement relatively smaller, so the threshold shrinks as well.
         known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
         least = self.hysteresis * known
@@ -634,7 +634,7 @@ class TargetDuration:
         if view.maximum is not None:
             count = min(count, view.maximum)
         return PoolDecision(
-            count, f"{work_s:.3g} s of work in {calls} calls, to end within {self.target_s:g} s"
+            count, f"{work_s:.3g} s of work in {calls} tasks, to end within {self.target_s:g} s"
         )
 
 

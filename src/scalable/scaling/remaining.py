@@ -67,11 +67,11 @@ def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
     pools = list(pools)
     busy = [p for p in pools if any(calls.count for calls in p.calls)]
     if not busy:
-        return PredictedRest(0.0, 0.0, 0.0, "no call is unfinished")
+        return PredictedRest(0.0, 0.0, 0.0, "no task is unfinished")
     unknown = [c.name for pool in busy for c in pool.calls if c.count and c.mean_s is None]
     known = [mean for pool in pools for mean in _means(pool)]
     if unknown and not known:
-        return PredictedRest(None, None, None, f"no call of {unknown[0]!r} has ended yet")
+        return PredictedRest(None, None, None, f"no task of {unknown[0]!r} has ended yet")
     for pool in busy:
         if not pool.slots:
             return PredictedRest(None, None, None, f"pool {pool.tag!r} has no workers")
@@ -80,13 +80,13 @@ def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
     (seconds, spread), last = max(rests, key=lambda rest: rest[0][0])
     count = sum(c.count for c in last.calls)
     where = f" in pool {last.tag!r}" if last.tag else ""
-    calls = "1 unfinished call" if count == 1 else f"{count} unfinished calls"
+    calls = "1 unfinished task" if count == 1 else f"{count} unfinished tasks"
     slots = "1 slot" if last.slots == 1 else f"{last.slots} slots"
     factor = math.exp(INTERVAL * spread)
     reason = f"{calls} on {slots}{where}"
     if unknown:
         others = f" and {len(unknown) - 1} other tasks" if len(unknown) > 1 else ""
-        reason += f"; no call of {unknown[0]!r}{others} has ended yet: as long as others, assumed"
+        reason += f"; no task of {unknown[0]!r}{others} has ended yet: as long as others, assumed"
     return PredictedRest(seconds, seconds / factor, seconds * factor, reason)
 
 

@@ -113,7 +113,7 @@ class WorkerRemovals:
         """Drain a worker that cannot interrupt the given task, without waiting for the task."""
         ws = self.scheduler.workers.get(worker)
         if ws is not None:
-            logger.info("worker %s is replaced: call %s was interrupted and runs on", ws.name, key)
+            logger.info("worker %s is replaced: task %s was interrupted and runs on", ws.name, key)
             self.drain({str(ws.name): "a task was interrupted on it and does not stop"})
             self._drains[worker].give_up(key)
 

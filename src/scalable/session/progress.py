@@ -87,7 +87,7 @@ class NotebookDisplay(Display):
     def update(self, overviews: Sequence[Overview]) -> None:
         from IPython.display import display
 
-        bundle = {"text/html": _html(overviews), "text/plain": "progress of the calls"}
+        bundle = {"text/html": _html(overviews), "text/plain": "progress of the tasks"}
         if self._handle is None:
             self._handle = display(bundle, raw=True, display_id=True)
         else:

@@ -660,7 +660,7 @@ def warn_of_unfinished(client: ScalableClient) -> None:
     unfinished = client.unfinished_calls()
     if unfinished:
         logger.warning(
-            "the session ends with %d unfinished calls, which are cancelled; "
+            "the session ends with %d unfinished tasks, which are cancelled; "
             "gather their results before the session ends",
             unfinished,
         )

@@ -123,7 +123,7 @@ def render_executor(
     ``tag`` is ``""`` for any worker. ``unfinished`` counts the executor's own queued and running
     tasks. ``asked`` has titles and values of its options.
     """
-    facts = [*asked, ("Unfinished calls of this executor", unfinished)]
+    facts = [*asked, ("Unfinished tasks of this executor", unfinished)]
     name = f"tag {tag}" if tag else "any worker"
     return render_overview("PoolExecutor", name, state, overview, facts=facts, tag=tag or None)
 

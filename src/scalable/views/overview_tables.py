@@ -214,7 +214,7 @@ def tasks_table(overview: Overview, *, bar_width: int = 12) -> Table:
             values[place] = texts[place] = [counts.found]
         key = f"{task.tag or ''}\n{task.name}"
         rows.append(row(key, values, texts, pool=task.tag or ""))
-    return Table(tuple(columns), tuple(rows), "no calls yet")
+    return Table(tuple(columns), tuple(rows), "no tasks yet")
 
 
 def managers_table(overview: Overview) -> Table:
@@ -402,10 +402,10 @@ def use_lines(samples: Sequence[Mapping[str, Any]], width: int) -> list[str]:
         last = points[-1]
         name = one_line(tag or UNTAGGED_NAME)
         lines += [
-            f"{name}: {last[_USED]} of {last[_SLOTS]} slots used, {last[_WAITING]} calls wait",
+            f"{name}: {last[_USED]} of {last[_SLOTS]} slots used, {last[_WAITING]} tasks wait",
             f"  used slots (of {slots})",
             "  " + drawn([point[_USED] for point in points], slots, width - 2),
-            f"  waiting calls (most: {longest})",
+            f"  waiting tasks (most: {longest})",
             "  " + drawn([point[_WAITING] for point in points], max(1, longest), width - 2),
         ]
     return lines

@@ -36,7 +36,7 @@ def without_workers(pool: PoolFacts) -> BusyCause | None:  # noqa: PLR0911 - a l
         return BusyCause(Reason.NO_POOL, words, "give a known tag")
     if pool.ending is not None:
         words = f"the cluster ends: {pool.ending}"
-        return BusyCause(Reason.ENDING, words, "start a cluster, and make the calls again")
+        return BusyCause(Reason.ENDING, words, "start a cluster, and make the tasks again")
     if status.running and (away := _all_away(pool, status)):
         return away
     if status.running:
@@ -64,7 +64,7 @@ def _away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
     words = f"{'its only worker is' if one else 'all of its workers are'} leaving{why}"
     if nearly:
         words = f"the walltime that {'its only worker has' if one else 'its workers have'} left "
-        words += f"is too short for another call ({'; '.join(reasons)})"
+        words += f"is too short for another task ({'; '.join(reasons)})"
     coming = f"; {counted(status.launching, 'successor')} starting" if status.launching else ""
     advice = "raise the walltime of the target" if nearly else ""
     if not status.wanted:
@@ -171,7 +171,7 @@ def _by(running: tuple[RunningTask, ...]) -> str:
     names = list(dict.fromkeys(call.name for call in running))
     more = f" and {len(names) - 1} other tasks" if len(names) > 1 else ""
     since = format_duration(first.since_s)
-    return f", by calls of {names[0]!r}{more}, the oldest for {since} on worker {first.worker}"
+    return f", by tasks of {names[0]!r}{more}, the oldest for {since} on worker {first.worker}"
 
 
 def _free_in(running: tuple[RunningTask, ...]) -> str:
@@ -186,7 +186,7 @@ def explain_pool(pool: PoolFacts) -> Explanation:
     if cause is not None:
         failed = cause.reason in (Reason.MANAGER_FAILS, Reason.NO_POOL)
         state = State.FAILED if failed else State.WAITING
-        words = f"{name} has no worker that takes calls: {cause.words}"
+        words = f"{name} has no worker that takes tasks: {cause.words}"
         words = cause.words if pool.status is None else words
         return Explanation(pool.tag, state, cause.reason, words, cause.advice, details)
     assert pool.status is not None

@@ -97,7 +97,7 @@ def _line_of(overview: Overview) -> str:
 def counts_in_words(counts: CallCounts) -> str:
     """Return the non-zero counts of tasks, such as ``14 done, 2 running``."""
     told = [f"{getattr(counts, s)} {s}" for s in _ORDER if getattr(counts, s)]
-    return ", ".join(told) or "no calls"
+    return ", ".join(told) or "no tasks"
 
 
 def _rest(tasks: Sequence[TaskOverview]) -> str:

@@ -20,13 +20,13 @@ _NEEDED = {
     "running": ("1 runs", "{} run"),
     "assigned": ("1 waits on a worker", "{} wait on workers"),
     "ready": ("1 waits for a worker", "{} wait for a worker"),
-    "waiting": ("1 waits for other calls itself", "{} wait for other calls themselves"),
+    "waiting": ("1 waits for other tasks itself", "{} wait for other tasks themselves"),
     "failed": ("1 has failed", "{} have failed"),
     "lost": ("1 is computed again", "{} are computed again"),
 }
 
 #: Hint about tasks that the scheduler has forgotten.
-_FAILURES = "`scalable report --failed` lists the failures of a run, also of calls that are gone"
+_FAILURES = "`scalable report --failed` lists the failures of a run, also of tasks that are gone"
 
 
 def explain_call(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cases
@@ -49,9 +49,9 @@ def explain_call(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of c
 
 def _subject(call: CallFacts) -> str:
     if call.count > 1:
-        return f"{call.count} calls of {call.name!r}"
+        return f"{call.count} tasks of {call.name!r}"
     calls = f" ({counted(call.bundle, 'call')} in a bundle)" if call.bundle else ""
-    return f"call {short_name(call.key)}{calls}"
+    return f"task {short_name(call.key)}{calls}"
 
 
 def _ask(call: CallFacts, key: str) -> str:
@@ -89,7 +89,7 @@ def _needs(call: CallFacts) -> Explanation:
     ]
     words = f"for the results of {counted(max(1, call.needed), 'call')}"
     if len(call.needs) == 1 == call.needed:
-        words = f"for the result of call {_needed(call.needs[0])}"
+        words = f"for the result of task {_needed(call.needs[0])}"
     elif parts:
         beyond = f" (of the first {len(call.needs)})" if len(call.needs) < call.needed else ""
         words += f"{beyond}: {', '.join(parts)}; the first is {_needed(call.needs[0])}"
@@ -104,7 +104,7 @@ def _needed(need: NeededCall) -> str:
         "running": f"runs{on}",
         "assigned": f"waits{on}",
         "ready": "waits for a worker",
-        "waiting": "waits for other calls",
+        "waiting": "waits for other tasks",
         "failed": "has failed",
         "lost": "is computed again",
     }
@@ -115,13 +115,13 @@ def _no_worker(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cas
     ask, pool, tag = call.ask, call.pool, call.tag
     if len(ask.apart) > 1:
         words = f"in vain: {impossible.apart(ask.apart)}"
-        return _waits(call, Reason.RESOURCES, words, "give one tag for each call")
+        return _waits(call, Reason.RESOURCES, words, "give one tag for each task")
     if ask.unable:
         words = f"in vain: {impossible.unable(ask.restricted_to, ask.unable)}"
         return _waits(call, Reason.RESTRICTION, words, "drop workers= or the resources")
     if ask.gone:
         words = f"for {impossible.worker_gone(ask.gone[0])}"
-        return _waits(call, Reason.RESTRICTION, words, "make the call again without workers=")
+        return _waits(call, Reason.RESTRICTION, words, "make the task again without workers=")
     if ask.not_offered:
         words = f"for {impossible.not_offered(ask.not_offered[0])}"
         offer = f"resources={{{ask.not_offered[0]!r}: 1}}"
@@ -140,7 +140,7 @@ def _no_worker(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cas
         )
     cause = without_workers(pool)
     if cause is None:
-        words = f"for {shown(tag)}: its workers have just connected or take no calls yet"
+        words = f"for {shown(tag)}: its workers have just connected or take no tasks yet"
         return _waits(call, Reason.LAUNCHING, words)
     return _waits(call, cause.reason, f"for {shown(tag)}: {cause.words}", cause.advice)
 
@@ -161,7 +161,7 @@ def _assigned(call: CallFacts) -> Explanation:
     holders = [] if pool is None else [r for r in pool.running if r.holds]
     for holder in holders:
         if holder.key == call.parent:
-            words = f"for a slot of {shown(call.tag)} that call {short_name(holder.key)} holds"
+            words = f"for a slot of {shown(call.tag)} that task {short_name(holder.key)} holds"
             words += ", which has made it and waits for it: neither can go on"
             return _waits(call, Reason.HELD_SLOT, words, _way_out_of_held(call))
     cause = None if pool is None else without_workers(pool)
@@ -174,7 +174,7 @@ def _assigned(call: CallFacts) -> Explanation:
         words += f": {full(pool)}"
     if holders and len(holders) == len(pool.running if pool else ()):
         words += (
-            f"; call {short_name(holders[0].key)} holds its slot while it waits for other calls"
+            f"; task {short_name(holders[0].key)} holds its slot while it waits for other tasks"
         )
         return _waits(call, Reason.HELD_SLOT, words, _way_out_of_held(call))
     advice = "" if pool is None or pool.status is None else more_workers(pool)
@@ -187,7 +187,7 @@ def _assigned(call: CallFacts) -> Explanation:
 
 
 def _way_out_of_held(call: CallFacts) -> str:
-    return f"add a worker to {shown(call.tag)}, or end the call that holds the slot"
+    return f"add a worker to {shown(call.tag)}, or end the task that holds the slot"
 
 
 def _in_client(call: CallFacts) -> Explanation:
@@ -214,7 +214,7 @@ def _running(call: CallFacts) -> Explanation:
     since = "" if call.since_s is None else f" for {format_duration(call.since_s)}"
     words = f"{_verb(call, 'runs', 'run')} on worker {call.worker}{since}"
     if call.children:
-        slot = "its slot is lent to other calls" if call.lends else "it keeps its slot meanwhile"
+        slot = "its slot is lent to other tasks" if call.lends else "it keeps its slot meanwhile"
         words += f"; it has made {counted(call.children, 'call')} that have not ended, and {slot}"
         if call.children == 1:
             words = words.replace("that have not ended", "that has not ended")
@@ -241,9 +241,9 @@ def _over(call: CallFacts) -> Explanation:
             return _failed(call)
         case "cancelled":
             words = f"{_subject(call)} was cancelled"
-            return _made(call, State.CANCELLED, Reason.CANCELLED, words, "make the call again")
+            return _made(call, State.CANCELLED, Reason.CANCELLED, words, "make the task again")
     words = (
-        f"the cluster knows no call {short_name(call.key)}: it never was made here, or it was "
+        f"the cluster knows no task {short_name(call.key)}: it never was made here, or it was "
         "cancelled, or nobody holds its future any more"
     )
     close = f"did you mean {' or '.join(map(repr, call.close))}? " if call.close else ""
@@ -259,7 +259,7 @@ def _failed(call: CallFacts) -> Explanation:
     what = f"{failure.error}: {failure.message}" if failure.message else failure.error
     words = f"{_verb(call, 'has failed', 'have failed')}{where}: {what}"
     if failure.blamed:
-        words = f"{_subject(call)} has failed because it needs call {short_name(failure.blamed)}, "
+        words = f"{_subject(call)} has failed because it needs task {short_name(failure.blamed)}, "
         words += "which has "
         words += f"failed{where}: {what}"
     if failure.frame:

@@ -47,7 +47,7 @@ def _render(found: Explanations) -> str:
         if each.advice:
             lines.append(_on_one_line(f"  -> {each.advice}"))
     if not found.calls:
-        lines.append("No call waits.")
+        lines.append("No task waits.")
     return "\n".join(lines) + "\n"
 
 

@@ -89,14 +89,14 @@ class RunCommand(click.Command):
     is_flag=False,
     flag_value=LAST,
     metavar="[RUN]",
-    help="Answer the calls that succeeded in this run from its kept results; by default in the "
+    help="Answer the tasks that succeeded in this run from its kept results; by default in the "
     "last run of the project (and of --target) that kept any.",
 )
 @click.option(
     "--keep-despite-code",
     is_flag=True,
-    help="With --resume, also answer calls of functions whose code has changed since that run; "
-    "only calls that failed, or have other arguments, run.",
+    help="With --resume, also answer tasks of functions whose code has changed since that run; "
+    "only tasks that failed, or have other arguments, run.",
 )
 @click.option(
     "--synchronous",

@@ -37,7 +37,7 @@ def said_memory(advice: MemoryAdvice) -> str:
     used = like(advice.reserved, advice.used)
     return (
         f"components.{advice.tag}.memory reserves {as_written(advice.reserved)}; "
-        f"95 % of {advice.samples} calls used at most {used}: reserve {advice.written}."
+        f"95 % of {advice.samples} tasks used at most {used}: reserve {advice.written}."
     )
 
 
@@ -62,8 +62,8 @@ def advise(
             sentences.append(
                 f"The longest chain of {counted(chain.calls, 'call')} took "
                 f"{format_duration(chain.seconds)}, {share} % of the {format_duration(length)} "
-                "from the first call to the last: no number of workers makes it shorter; "
-                "faster calls or smaller steps do."
+                "from the first task to the last: no number of workers makes it shorter; "
+                "faster tasks or smaller steps do."
             )
     return tuple(sentences)
 
@@ -78,7 +78,7 @@ def _counts(use: PoolUse, spans: Sequence[Span], chain: Chain | None) -> Iterato
         enough = max(1, math.ceil(use.busy_s / length / BUSY))
         if enough < use.workers:
             yield (
-                f"Workers of {use.tag} had calls in {100 * share:.0f} % of their time: the same "
+                f"Workers of {use.tag} had tasks in {100 * share:.0f} % of their time: the same "
                 f"work fits into {counted(enough, 'worker')} instead of {use.workers} if it is "
                 "spread evenly."
             )
@@ -88,8 +88,8 @@ def _counts(use: PoolUse, spans: Sequence[Span], chain: Chain | None) -> Iterato
         halved = max(floor, length / 2)
         if halved < 0.9 * length:
             yield (
-                f"Workers of {use.tag} had calls in {100 * share:.0f} % of their time, with "
-                f"{format_duration(work)} of calls on {counted(use.workers, 'worker')}: "
+                f"Workers of {use.tag} had tasks in {100 * share:.0f} % of their time, with "
+                f"{format_duration(work)} of tasks on {counted(use.workers, 'worker')}: "
                 f"{2 * use.workers} workers could shorten {format_duration(length)} to about "
                 f"{format_duration(halved)}."
             )

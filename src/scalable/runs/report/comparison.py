@@ -174,9 +174,9 @@ def render_comparison(comparison: Comparison) -> str:
     ]
     for title, key, show in (
         ("Calls:", "calls", "{:.0f}".format),
-        ("Mean time of a call:", "mean_s", format_duration),
-        ("80 % of calls within:", "q80_s", format_duration),
-        ("Peak memory of 95 % of calls:", "memory", format_bytes),
+        ("Mean time of a task:", "mean_s", format_duration),
+        ("80 % of tasks within:", "q80_s", format_duration),
+        ("Peak memory of 95 % of tasks:", "memory", format_bytes),
     ):
         pairs = {name: getattr(task, key) for name, task in comparison.tasks.items()}
         if any(pair != (None, None) for pair in pairs.values()):

@@ -69,7 +69,7 @@ def _row(row: TimelineRow, y: float, thick: float) -> Iterator[Markup]:
     cross = "m-3-3l6 6m0-6l-6 6"
     middle = y + thick / 2
     if row.failures:
-        yield path((f"M{_x(at):.0f} {middle}{cross}" for at in row.failures), "bad", "failed calls")
+        yield path((f"M{_x(at):.0f} {middle}{cross}" for at in row.failures), "bad", "failed tasks")
     if row.losses:
         bar = f"v{thick - 2}"
         yield path((f"M{_x(at):.0f} {y + 1}{bar}" for at in row.losses), "lost", "worker lost")
@@ -107,7 +107,7 @@ def draw_use(use: PoolUse, seconds: float) -> Markup:
 
     parts = [
         path([area(use.connected)], "connected", "connected workers"),
-        path([area(use.busy)], "busy", "workers with calls"),
+        path([area(use.busy)], "busy", "workers with tasks"),
         label(2, height + 13, "0 s"),
         label(width, height + 13, format_duration(seconds), "end"),
     ]

@@ -203,9 +203,9 @@ def _cost(cost: CostSummary | None) -> Iterator[str]:
     budget = "" if cost.budget is None else f", budget {amount(cost.budget)}"
     yield f"Cost: {amount(cost.actual)} {cost.currency} ({planned}{budget})"
     share = round(100 * cost.idle / cost.actual) if cost.actual else 0
-    yield f"  for time without calls: {amount(cost.idle)} ({share} %)"
+    yield f"  for time without tasks: {amount(cost.idle)} ({share} %)"
     yield from (
-        shorten(f"  {on_one_line(tag)}: {amount(paid)}, without calls {amount(idle)}", WIDTH)
+        shorten(f"  {on_one_line(tag)}: {amount(paid)}, without tasks {amount(idle)}", WIDTH)
         for tag, paid in cost.by_tag.items()
         for idle in (cost.idle_by_tag.get(tag, 0.0),)
     )
@@ -229,7 +229,7 @@ def _failures(summary: Summary) -> Iterator[str]:
         if failure.arguments:
             yield shorten(f"    with {on_one_line(failure.arguments)}", WIDTH)
     if summary.tasks.get("failed", 0) > failures.count:
-        yield "  Further calls failed only because they need the result of one of these."
+        yield "  Further tasks failed only because they need the result of one of these."
     yield "  (scalable report --failed lists them)"
 
 

@@ -49,7 +49,7 @@ def _values(record: RunRecord) -> dict[str, Any]:
         values[f"cost in {summary.cost.currency}"] = summary.cost.actual
     values |= {f"workers of {tag}": most_at_once(times) for tag, times in present.items()}
     for name, task in summary.task_names.items():
-        values[f"calls of {name}"] = task.count
+        values[f"tasks of {name}"] = task.count
         values[f"median_s of {name}"] = None if task.duration_s is None else task.duration_s.q50
     return values | {f"version of {name}": text for name, text in there.versions.items()}
 

@@ -78,7 +78,7 @@ class Call(_Guarded):
         """Send the details of the task with the given ``key`` and ``position`` in its bundle."""
         asked = self.server.handlers.get(Handler.CALL.value)
         if asked is None:
-            raise web.HTTPError(404, "this scheduler makes no views of calls")
+            raise web.HTTPError(404, "this scheduler makes no views of tasks")
         key, position = self.get_query_argument("key", ""), self.get_query_argument("position", "")
         if position and (not position.isdecimal() or len(position) > 9):
             raise web.HTTPError(400, "position is not a number")

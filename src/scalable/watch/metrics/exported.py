@@ -86,11 +86,11 @@ def _pools(pools: Mapping[str, PoolOverview]) -> Iterator[Metric]:
             metric.add_metric([tags[tag]], getattr(pool.status, name))
         yield metric
     for name, field, words in (
-        ("busy_workers", "busy", "Connected workers of the pool that have calls."),
-        ("idle_workers", "idle", "Connected workers of the pool that have no calls."),
+        ("busy_workers", "busy", "Connected workers of the pool that have tasks."),
+        ("idle_workers", "idle", "Connected workers of the pool that have no tasks."),
         ("slots", "slots", "Slots of the connected workers of the pool."),
-        ("used_slots", "used_slots", "Slots of the pool that running calls take."),
-        ("waiting_calls", "waiting", "Calls that wait for the pool, for whatever reason."),
+        ("used_slots", "used_slots", "Slots of the pool that running tasks take."),
+        ("waiting_calls", "waiting", "Tasks that wait for the pool, for whatever reason."),
     ):
         metric = GaugeMetricFamily(f"scalable_pool_{name}", words, labels=["pool"])
         for tag, pool in pools.items():
@@ -109,13 +109,13 @@ def _pools(pools: Mapping[str, PoolOverview]) -> Iterator[Metric]:
 
 def _calls(tasks: Iterable[TaskOverview]) -> Iterator[Metric]:
     named = ["task", "pool"]
-    words = "Calls that have not ended, by task name and state (running or waiting)."
+    words = "Tasks that have not ended, by task name and state (running or waiting)."
     calls = GaugeMetricFamily("scalable_calls", words, labels=[*named, "state"])
-    words = "Calls that have ended, by task name and result (done, failed, cancelled, or found)."
+    words = "Tasks that have ended, by task name and result (done, failed, cancelled, or found)."
     ended = CounterMetricFamily("scalable_calls_ended", words, labels=[*named, "result"])
-    words = "Running times of calls that have ended."
+    words = "Running times of tasks that have ended."
     running = SummaryMetricFamily("scalable_call_duration_seconds", words, labels=named)
-    words = "Times for which calls that have ended waited for a worker only."
+    words = "Times for which tasks that have ended waited for a worker only."
     queued = SummaryMetricFamily("scalable_call_queue_seconds", words, labels=named)
     for names, task in _labelled(tasks):
         for state in ("running", "waiting"):
@@ -143,7 +143,7 @@ def _scaling(overview: Overview) -> Iterator[Metric]:
         for action, count in actions.items():
             decisions.add_metric([label(tag), action], count)
     yield decisions
-    words = "Failures by class: of calls, of workers that did not start, of pools and of budgets."
+    words = "Failures by class: of tasks, of workers that did not start, of pools and of budgets."
     failures = CounterMetricFamily("scalable_failures", words, labels=["failure_class"])
     counts: Counter[str] = Counter()
     for name, count in overview.failures.items():
@@ -154,7 +154,7 @@ def _scaling(overview: Overview) -> Iterator[Metric]:
 
 
 def _end(overview: Overview) -> Iterator[Metric]:
-    words = "Predicted end of the known calls, and an interval of 80 %, in seconds since 1970."
+    words = "Predicted end of the known tasks, and an interval of 80 %, in seconds since 1970."
     end = GaugeMetricFamily("scalable_predicted_end_timestamp_seconds", words, labels=["bound"])
     bounds = {"expected": overview.end.at, "low": overview.end.low, "high": overview.end.high}
     for bound, at in bounds.items():
@@ -167,7 +167,7 @@ def _costs(cost: Mapping[str, object]) -> Iterator[Metric]:
     yield CounterMetricFamily(
         f"scalable_cost_{_MONEY}", "Cost so far.", value=_number(cost, "cost")
     )
-    words = "Part of the cost that was paid for time without calls."
+    words = "Part of the cost that was paid for time without tasks."
     yield CounterMetricFamily(f"scalable_idle_cost_{_MONEY}", words, value=_number(cost, "idle"))
     words = "Cost of one hour with the machines that run now."
     per_hour = _number(cost, "per_hour")
@@ -177,7 +177,7 @@ def _costs(cost: Mapping[str, object]) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"scalable_budget_{_MONEY}", "The budget.", value=budget)
     words = "Cost of the pool's workers so far."
     spent = CounterMetricFamily(f"scalable_pool_cost_{_MONEY}", words, labels=["pool"])
-    words = "Part of the cost of the pool's workers that was paid for time without calls."
+    words = "Part of the cost of the pool's workers that was paid for time without tasks."
     idle = CounterMetricFamily(f"scalable_pool_idle_cost_{_MONEY}", words, labels=["pool"])
     pools = cost.get("pools")
     for tag, own in (pools if isinstance(pools, Mapping) else {}).items():
