@@ -1,4 +1,4 @@
-"""ECS tasks on Fargate: the calls that concern them, and the tasks themselves."""
+"""ECS tasks on Fargate: the tasks that concern them, and the tasks themselves."""
 
 import json
 import time

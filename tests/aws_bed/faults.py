@@ -28,7 +28,7 @@ class Rule:
         self.seen = 0
 
     def applies(self, name):
-        """Whether the fault comes now; it counts the calls that it concerns."""
+        """Whether the fault comes now; it counts the tasks that it concerns."""
         if self.times == 0 or not fnmatch.fnmatch(name, self.operations):
             return False
         self.seen += 1

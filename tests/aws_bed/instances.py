@@ -1,4 +1,4 @@
-"""EC2 instances: the calls that concern them, and the instances themselves."""
+"""EC2 instances: the tasks that concern them, and the instances themselves."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The last line of ``scalable run --resume``: what became of the calls of the new run."""
+"""The last line of ``scalable run --resume``: what became of the tasks of the new run."""
 
 from scalable.cache.run_calls import CallLog, Ended, RunCall
 from scalable.cache.run_results import RESULTS

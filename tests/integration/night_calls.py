@@ -11,7 +11,7 @@ MARKS, KILLED, PARENTS = "marks", "killed", "parents"
 
 
 class ExpectedError(Exception):
-    """The exception of calls that fail."""
+    """The exception of tasks that fail."""
 
 
 def note(directory, name, *values):

@@ -71,7 +71,7 @@ def held(i, path):
 
 
 def hold(client, count, path, **options):
-    """Submit calls that run until a file is there."""
+    """Submit tasks that run until a file is there."""
     return client.map(held, range(count), [str(path)] * count, **options)
 
 

@@ -511,7 +511,7 @@ def test_chunks_are_asked_for_as_in_multiprocessing_and_change_nothing(pool):
 
 
 def keep_on(begun):
-    """A call that does not let itself be interrupted, and ends before its worker is given up."""
+    """A task that does not let itself be interrupted, and ends before its worker is given up."""
     try:
         begun.touch()
         spin()

@@ -1,4 +1,4 @@
-"""What is known of calls in bundles: profiles, records, output, and pools that follow their load."""
+"""What is known of tasks in bundles: profiles, records, output, and pools that follow their load."""
 
 import json
 import os

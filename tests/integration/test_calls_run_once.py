@@ -80,7 +80,7 @@ def starts(path):
 
 
 def begin_together(pool, calls, gate):
-    """Submit calls that travel in one bundle: the calls before were quick, and a slot is taken."""
+    """Submit tasks that travel in one bundle: the calls before were quick, and a slot is taken."""
     list(pool.map(double, range(2000)))
     blocker = pool.submit(until_open, gate)
     [pool.submit(double, x) for x in range(4)]
@@ -102,7 +102,7 @@ def test_a_cancelled_call_that_does_not_end_does_not_begin_again(client, tmp_pat
 
 
 def parent(path, gate):
-    """Wait for another call, which waits for a file."""
+    """Wait for another task, which waits for a file."""
     note(path, "parent")
     get_client().submit(until_open, gate, tag="a").result()
 
@@ -114,7 +114,7 @@ def test_a_call_that_waits_for_another_runs_once_although_its_worker_is_given_up
     (first,) = wanted.names("b")
     waiting = client.submit(parent, path, gate, tag="b")
     eventually(lambda: starts(path) == ["parent"])
-    stuck = client.submit(stick, path, "stuck", tag="b")  # in the slot of the call that waits
+    stuck = client.submit(stick, path, "stuck", tag="b")  # in the slot of the task that waits
     eventually(lambda: starts(path) == ["parent", "stuck"])
     stuck.cancel()
     eventually(lambda: first not in wanted.names("b"), "a successor")

@@ -24,7 +24,7 @@ class Expected(Exception):
 
 
 def work(path, number, seconds, fails):
-    """Leave a mark once the call has ended."""
+    """Leave a mark once the task has ended."""
     if seconds:
         time.sleep(seconds)
     with path.open("a") as marks:

@@ -1,4 +1,4 @@
-"""Graphs of calls on real worker processes: where nodes run, failures, and Dask's own graphs."""
+"""Graphs of tasks on real worker processes: where nodes run, failures, and Dask's own graphs."""
 
 import asyncio
 import json

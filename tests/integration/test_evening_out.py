@@ -35,7 +35,7 @@ def wait_for(gate):
 
 
 def held(number, place):
-    """Tell that the call has begun, and wait for a file."""
+    """Tell that the task has begun, and wait for a file."""
     (place / f"begun-{number}").touch()
     wait_for(place / "gate")
     return number

@@ -163,7 +163,7 @@ class Miser:
     """A policy that wants no worker."""
 
     def decide(self, view, model):
-        return PoolDecision(0, "no call is worth a worker")
+        return PoolDecision(0, "no task is worth a worker")
 
 
 @on_bed
@@ -266,7 +266,7 @@ async def test_workers_that_leave_and_a_walltime_that_is_too_short(on):
         assert leaving == {"asked for by ada": 1}
         on.controller.removals._why[worker.address] = "its walltime ends in 3 min"
         words = "call KEY waits for pool 'a': the walltime that its only worker has left is too "
-        words += r"short for another call \(its walltime ends in 3 min\)"
+        words += r"short for another task \(its walltime ends in 3 min\)"
         await on.says(future, "walltime", words, "raise the walltime.*")
         ENDS["leaving"].set()
 
@@ -317,7 +317,7 @@ async def test_a_worker_that_has_left_and_one_that_lacks_what_the_call_needs(on)
     on.attach()
     gone = on.client.submit(same, 1, workers=["tcp://127.0.0.1:1"])
     words = "call KEY waits for worker tcp://127.0.0.1:1, which has left"
-    await on.says(gone, "restriction", words, "make the call again without workers=")
+    await on.says(gone, "restriction", words, "make the task again without workers=")
     async with on.worker(resources={"a": 1}) as worker:
         options = {"workers": [worker.address], "resources": {"a": 2}}
         unable = on.client.submit(same, 2, **options)
@@ -374,8 +374,8 @@ async def test_calls_whose_results_are_needed(on):
         words = f"call KEY waits for the result of call {one.key}, which runs on worker a-1"
         await on.says(two, "dependencies", words)
         three = on.client.submit(same, 1, one, two, tag="a")
-        words = "call KEY waits for the results of 2 calls: 1 runs, 1 waits for other calls itself"
-        words += f"; the first is {two.key}, which waits for other calls"
+        words = "call KEY waits for the results of 2 calls: 1 runs, 1 waits for other tasks itself"
+        words += f"; the first is {two.key}, which waits for other tasks"
         await on.says(three, "dependencies", words, f"ask for an explanation of {two.key}")
         ENDS["needed"].set()
 
@@ -391,7 +391,7 @@ async def test_a_call_that_waits_for_its_children_and_lends_its_slot(on):
     async with on.worker(cls=PoolWorker):
         parent = on.client.submit(ask_and_wait, "a", tag="a")
         words = "call KEY runs on worker a-1 for [0-9.]+ m?s; it has made 1 call that has not ended"
-        words += ", and its slot is lent to other calls"
+        words += ", and its slot is lent to other tasks"
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             found = await on.client.explain(parent)
@@ -415,7 +415,7 @@ async def test_a_call_that_holds_the_slot_that_its_child_needs(on):
             while not on.scheduler.nested.children(parent.key):
                 await asyncio.sleep(0.05)
             child = on.scheduler.nested.children(parent.key)[0]
-            words = f"call {re.escape(child)} waits for a slot of pool 'a' that call {parent.key} "
+            words = f"call {re.escape(child)} waits for a slot of pool 'a' that task {parent.key} "
             words += "holds, which has made it and waits for it: neither can go on"
             await on.says(child, "held-slot", words, "add a worker to pool 'a', or end .*")
             async with on.worker(name="a-2"):
@@ -443,10 +443,10 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
         assert found.state == "failed"
         after = on.client.submit(same, failed, tag="a")
         await on.until(after.key, "erred")
-        words = f"call KEY has failed because it needs call {failed.key}, which {words}"
+        words = f"call KEY has failed because it needs task {failed.key}, which {words}"
         await on.says(after, "failed", words, f"ask for an explanation of {failed.key}")
         await done.cancel()
-        await on.says(done, "cancelled", "call KEY was cancelled", "make the call again")
+        await on.says(done, "cancelled", "call KEY was cancelled", "make the task again")
         failed.release()
         after.release()
         while failed.key in on.scheduler.tasks:
@@ -470,7 +470,7 @@ async def test_names_of_tasks_and_beginnings_of_keys_stand_for_calls(on):
     assert (await on.client.explain(future.key[:9])).about == future.key
     everything = await on.client.explain()
     assert [pool.about for pool in everything.pools] == ["a"]
-    assert "has no worker that takes calls" in everything.pools[0].sentence
+    assert "has no worker that takes tasks" in everything.pools[0].sentence
     assert [call.about for call in everything.calls] == [future.key]
 
 

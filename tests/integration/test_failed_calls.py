@@ -168,7 +168,7 @@ def test_a_failed_call_tells_arguments_and_the_users_frame(causes, text, argumen
 
 
 def test_each_failed_call_is_counted_once(causes, where):
-    assert len(found(causes, "no 2050 in north")) == 1  # not again for the call that needed it
+    assert len(found(causes, "no 2050 in north")) == 1  # not again for the task that needed it
     assert len(found(causes, "in mapped")) == 3
     assert len(found(causes, "no 2052 in nested")) == 2  # the call, and the one that waited for it
     bundled = found(causes, "in bundled")
@@ -180,7 +180,7 @@ def test_each_failed_call_is_counted_once(causes, where):
     # 1 plain, 3 mapped, 2 nested, 700 bundled, 1 graph, 1 coroutine; then the others.
     assert summary.failures.classes["LookupError"].count == 708 + 2
     assert summary.failures.classes["CalledProcessError"].count == 1
-    # Failed in the end: the call that only needed another's result too, and not the retried one.
+    # Failed in the end: the task that only needed another's result too, and not the retried one.
     assert summary.tasks["failed"] == 708 + 1 + 1 + 1 + 1 + 1
 
 

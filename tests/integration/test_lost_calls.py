@@ -115,7 +115,7 @@ def test_a_call_that_kills_its_workers_fails_with_the_reason(session, tmp_path, 
 
 
 def check_counted_once(session, tag, begun, eventually):
-    """The failed call counts once, in the overview and in the record, and so does each rerun."""
+    """The failed task counts once, in the overview and in the record, and so does each rerun."""
     overviews = session.cluster.controller.overviews
 
     async def ask():

@@ -33,7 +33,7 @@ def held(text):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A cluster with calls of nasty names that failed, run and wait, and their run."""
+    """A cluster with tasks of nasty names that failed, run and wait, and their run."""
     directory = tmp_path_factory.mktemp("nasty")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(directory / "state"))

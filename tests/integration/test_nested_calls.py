@@ -35,7 +35,7 @@ def set_waits(unseen_s, watch_s):
 
 @pytest.fixture
 def notices_soon(client):
-    """Have the worker lend the slots of calls that wait unseen after a moment."""
+    """Have the worker lend the slots of tasks that wait unseen after a moment."""
     (before,) = client.run(set_waits, 0.1, 0.05).values()
     yield
     client.run(set_waits, *before)

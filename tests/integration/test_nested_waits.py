@@ -174,7 +174,7 @@ def running_in(path):
 
 
 def count_while(path, act):
-    """Return the number of calls that were between the beginning and the end of `act` at once."""
+    """Return the number of tasks that were between the beginning and the end of `act` at once."""
     name = uuid.uuid4()
     (path / f"began-{name}").touch()
     running = running_in(path)

@@ -1,4 +1,4 @@
-"""A detached cluster at the end of a night is as after ten minutes, and no call is lost or doubled.
+"""A detached cluster at the end of a night is as after ten minutes, and no task is lost or doubled.
 
 ``SCALABLE_NIGHT_MINUTES`` sets the length (default 60), ``SCALABLE_NIGHT_SEED`` what happens. One
 cluster with adaptive pools lives all the time. Client processes come and go, some by kill -9; calls
@@ -175,7 +175,7 @@ class Night:
         return sum(row["event"] == "requested" for row in rows)
 
     def calls(self):
-        """Return the number of calls that have left a mark."""
+        """Return the number of tasks that have left a mark."""
         return len((self.place / MARKS).read_text().splitlines())
 
 
@@ -203,7 +203,7 @@ def faults_of_calls(night):
     if lost := must - set(marks):
         faults.append(f"lost calls: {sorted(lost)}")
     if unknown := set(marks) - must - may:
-        faults.append(f"unknown calls: {sorted(unknown)}")
+        faults.append(f"unknown tasks: {sorted(unknown)}")
     # The calls of a call run again with it, if its worker was killed before its end was known.
     again = Counter()
     for line in (night.place / PARENTS).read_text().splitlines():

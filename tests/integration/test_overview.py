@@ -92,7 +92,7 @@ def test_running_and_waiting_calls_are_told_apart_and_their_end_is_predicted(ses
         assert (now.calls.running, now.calls.waiting) == (pool.used_slots, 5 - pool.used_slots)
         assert pool.waiting == now.calls.waiting
         assert now.end.low < now.end.at < now.end.high
-        assert "unfinished calls" in now.end.reason
+        assert "unfinished tasks" in now.end.reason
         client.cancel(futures)
         told.touch()
         assert when(session, lambda now: now.calls.cancelled)[0].calls.cancelled == 5

@@ -1,4 +1,4 @@
-"""Dask's own pages with calls of our workers."""
+"""Dask's own pages with tasks of our workers."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_the_task_stream_shows_calls_bundles_and_failures(session):
         assert pool.submit(fail, 2).exception() is not None
     shapes, sums = session.cluster.sync(update, stream)
     assert {"fit", "fail"} <= set(shapes["name"])
-    assert "black" in list(shapes["color"])  # the call that failed
+    assert "black" in list(shapes["color"])  # the task that failed
     assert max(shapes["start"]) < 1e9  # in milliseconds since the first: no shape lies in 1970
     ours = [n for n, name in enumerate(shapes["name"]) if name.startswith("deserialize-")]
     assert {shapes["duration"][n] for n in ours} == {0.0}

@@ -85,7 +85,7 @@ def test_calls_of_map_begin_while_its_iterator_is_read(pool, tmp_path, eventuall
 
     def after_the_first_call():
         yield 1
-        eventually(path.exists, "the first call")
+        eventually(path.exists, "the first task")
         yield 2
 
     assert list(pool.map(lambda x: note(path, x), after_the_first_call())) == [1, 2]

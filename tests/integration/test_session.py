@@ -441,7 +441,7 @@ def test_unfinished_calls_at_the_end_are_named(manifest, caplog, eventually):
     told = manifest.parent / "told"
 
     def tell():
-        eventually(lambda: "the session ends with 4 unfinished calls" in caplog.text)
+        eventually(lambda: "the session ends with 4 unfinished tasks" in caplog.text)
         told.touch()
 
     session = ScalableSession.from_yaml()
@@ -491,7 +491,7 @@ def fails_twice(directory):
 
 @pytest.fixture
 def soon_told(monkeypatch):
-    """Have waiting calls named soon, and calls that cannot run failed soon."""
+    """Have waiting tasks named soon, and tasks that cannot run failed soon."""
     monkeypatch.setattr(waiting, "WAIT_BEFORE_WORD_S", 0.1)
     monkeypatch.setattr(controller, "CHECK_INTERVAL_S", 0.05)
 

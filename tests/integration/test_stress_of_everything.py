@@ -115,7 +115,7 @@ WAYS += (by_executor_futures, by_graph, by_dask)
 
 
 def parent(path, numbers, way, places, seconds):
-    """Make calls, and calls that make calls: the first number is this call's, the others theirs."""
+    """Make calls, and tasks that make calls: the first number is this call's, the others theirs."""
     client, (number, *others) = get_client(), numbers
     where, *further = places
     if further and len(others) > 1:
@@ -198,7 +198,7 @@ class Round:
         return self.path, numbers, chance.choice(WAYS), places, seconds
 
     def start(self, chance, cluster, client, count):
-        """Start calls that make calls; return future and numbers of each."""
+        """Start tasks that make calls; return future and numbers of each."""
         started = []
         for _ in range(count):
             arguments, tag = self.arguments(chance), chance.choice("ab")
@@ -251,7 +251,7 @@ class Round:
         lost = sorted(self.must - set(found))
         assert not lost, f"seed {self.seed}: lost calls {lost}"
         strange = sorted(set(found) - self.must - self.may)
-        assert not strange, f"seed {self.seed}: unknown calls {strange}"
+        assert not strange, f"seed {self.seed}: unknown tasks {strange}"
         doubled = sorted(number for number, times in found.items() if times > 1)
         assert self.killed or not doubled, f"seed {self.seed}: doubled calls {doubled}"
 

@@ -1,4 +1,4 @@
-"""A call that cannot be pickled fails with one message, which names the function and the part."""
+"""A task that cannot be pickled fails with one message, which names the function and the part."""
 
 import logging
 import threading

@@ -107,7 +107,7 @@ def test_broad_excepts_stand_only_where_they_may():
     allowed = {"cli/main.py", "session/session.py", "providers/registry.py"}
     # Where the users' own code is run, pickled and unpickled: it raises whatever it likes.
     allowed |= RUNS_CODE_OF_USERS
-    allowed.add("client/executor_connection.py")  # fails the calls of a message that it cannot read
+    allowed.add("client/executor_connection.py")  # fails the tasks of a message that it cannot read
     # A listener that raises keeps no event from the others, as in Dask's own calls of plug-ins.
     allowed.add("scheduler/task_log.py")
     allowed.add("storage.py")  # the library of a store raises whatever it likes

@@ -156,7 +156,7 @@ def test_a_target_that_has_not_run_is_planned_with_less_confidence_and_says_why(
     new = make_plan(spec(task), "0" * 64, gather(spec(task), runs_dir=tmp_path))
     (reason,) = [r for r in new.reasons if "are from target" in r]
     assert "from target laptop; target t has not run yet" in reason
-    assert any("no call of sim was measured on this target" in r for r in new.reasons)
+    assert any("no task of sim was measured on this target" in r for r in new.reasons)
     assert new.tasks["sim"].measured_on == {"laptop": 30}
     ran(("model", "sim", 30, 5.0))
     used = make_plan(spec(task), "0" * 64, gather(spec(task), runs_dir=tmp_path))

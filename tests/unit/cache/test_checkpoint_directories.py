@@ -48,7 +48,7 @@ def test_later_try_wins_and_the_earlier_one_is_told(checkpoints):
     later = checkpoints.begin("cluster", "call")
     with pytest.raises(FileNotFoundError):
         (path / "state").write_text("4")
-    with pytest.raises(ClusterError, match="a later try of the call has taken it over"):
+    with pytest.raises(ClusterError, match="a later try of the task has taken it over"):
         _ = earlier.path
     earlier.end(succeeded=True)
     assert (later.path / "state").read_text() == "3"

@@ -121,7 +121,7 @@ def test_each_kind_of_part_has_its_sentence(part, now, before, sentence):
 def test_a_miss_without_an_earlier_result_or_without_a_difference_has_its_reason():
     assert why_missed("f", {"function": "a"}, None) == "no result of f is stored"
     assert why_missed("f", {"function": "a"}, {"function": "a"}) == (
-        "the result of an equal call is no longer stored, or cannot be read"
+        "the result of an equal task is no longer stored, or cannot be read"
     )
 
 

@@ -15,7 +15,7 @@ from scalable.cache.outcomes import Waited
 from scalable.cache.store import ResultStore
 
 KEY = hashlib.sha256(b"a call").hexdigest()
-OTHER = hashlib.sha256(b"another call").hexdigest()
+OTHER = hashlib.sha256(b"another task").hexdigest()
 FACTS = {"parts": {}, "function": "f", "cost_s": 1.0}
 
 
@@ -46,7 +46,7 @@ def test_a_lease_is_had_by_one_until_it_is_released(store, second):
     assert lease.excludes
     assert lease.is_held()
     assert second.lease(KEY, "two") is None
-    assert store.lease(KEY, "one") is None  # another call of the same process
+    assert store.lease(KEY, "one") is None  # another task of the same process
     assert store.lease(KEY, "three") is None
     assert second.lease(OTHER, "two") is not None
     assert second.holder(KEY).owner == "one"

@@ -19,7 +19,7 @@ from scalable.cache.store import ResultStore
 from scalable.errors import ClusterError, ManifestError
 
 KEY = hashlib.sha256(b"a call").hexdigest()
-OTHER = hashlib.sha256(b"another call").hexdigest()
+OTHER = hashlib.sha256(b"another task").hexdigest()
 FACTS = {"parts": {"argument:year": "2050"}, "function": "model.run", "cost_s": 2.0}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 

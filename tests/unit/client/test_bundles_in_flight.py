@@ -129,7 +129,7 @@ def bundle_of(key, pending, numbers):
 
 
 def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
-    """The old bundle may still run its other calls."""
+    """The old bundle may still run its other tasks."""
     first, second = singles(sent, 2)
     pending = sent.in_flight._bundles["singles"].pending
     sent.in_flight.returned("singles", [1])

@@ -1,4 +1,4 @@
-"""A scheduler keeps nothing for ever of workers, clients and calls that have gone."""
+"""A scheduler keeps nothing for ever of workers, clients and tasks that have gone."""
 
 import asyncio
 import gc

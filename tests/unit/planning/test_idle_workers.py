@@ -37,7 +37,7 @@ def planned(given, knowledge, **requested):
 def test_a_small_earlier_run_does_not_lower_the_counts(policy):
     (said,) = planned(spec(max_workers=5), known(), policy=policy)
     assert said == (
-        "2 of 3 statistics workers would idle if this run sends no more calls to the pool than "
+        "2 of 3 statistics workers would idle if this run sends no more tasks to the pool than "
         "earlier runs, at most 1; `max_workers: 5` of the target asks for them."
     )
 

@@ -65,7 +65,7 @@ def test_the_fastest_counts_share_the_total():
     assert made.binding == "n_workers 16 of target 't'"
     wide = plan(hpc(*TWO, total=500), "minimize time", "aggressive")
     assert counts(wide) == {"model": 100, "post": 10}
-    assert wide.binding.startswith("the calls themselves")
+    assert wide.binding.startswith("the tasks themselves")
 
 
 def test_bounds_of_a_component_hold():
@@ -143,7 +143,7 @@ def test_a_pool_with_calls_and_without_workers_is_named():
     work = [task("x", "a", 4, 10), task("y", "b", 4, 10)]
     made = plan(request(*work, components=[idle, ComponentSpec("b")], options={"n_workers": 1}))
     assert (counts(made), made.predicted_time_s) == ({"a": 0, "b": 1}, None)
-    assert "these pools have calls to run and start without a worker: a" in said(made)
+    assert "these pools have tasks to run and start without a worker: a" in said(made)
 
 
 def test_without_knowledge_it_says_that_it_guesses_and_which_key_to_add():
@@ -189,7 +189,7 @@ def test_a_small_total_leaves_pools_empty_that_nothing_is_known_of():
 
 def test_a_pool_with_calls_and_no_room_is_an_error():
     components = [ComponentSpec("model", workers=WorkerRange(0, 0)), ComponentSpec("post")]
-    with pytest.raises(PlanError, match="'model' has calls to run, but its maximum of 0"):
+    with pytest.raises(PlanError, match="'model' has tasks to run, but its maximum of 0"):
         plan(hpc(*TWO, components=components), "balance")
 
 
@@ -210,10 +210,10 @@ def test_a_high_confidence_is_not_called_low():
     slow_start = Knowledge(startup_s={"model": 60.0})
     made = plan(request(work), None, None, slow_start)
     assert 0.5 < made.confidence < 1
-    assert "is not low, although no call of sim was measured" in said(made)
+    assert "is not low, although no task of sim was measured" in said(made)
     unsure = plan(request(work))
     assert unsure.confidence < 0.5
-    assert "is low: no call of sim was measured" in said(unsure)
+    assert "is low: no task of sim was measured" in said(unsure)
 
 
 def test_calls_of_tasks_that_the_manifest_does_not_name_count_too():

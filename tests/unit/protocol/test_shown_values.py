@@ -1,4 +1,4 @@
-"""Arguments of failed calls are shown shortly, and no code of the user's classes is run."""
+"""Arguments of failed tasks are shown shortly, and no code of the user's classes is run."""
 
 import collections
 import dataclasses

@@ -9,7 +9,7 @@ RUN_ID = "run-20260101T000000Z-climate-0a1b2c3d"
 
 
 def call(number, name="simulate", worker="a-0", tag="a", **more):
-    """Return the last row of a call that took one second, the first call at the start."""
+    """Return the last row of a call that took one second, the first task at the start."""
     begin = START + number
     row = {"task_id": f"{name}-{number}", "task_name": name, "tag": tag, "worker": worker}
     row |= {"state": "succeeded", "timestamp": begin + 1.0, "duration_s": 1.0, "queued_s": 0.5}

@@ -1,4 +1,4 @@
-"""Rows of bundles, read as the calls that they tell of."""
+"""Rows of bundles, read as the tasks that they tell of."""
 
 import pytest
 from hypothesis import given

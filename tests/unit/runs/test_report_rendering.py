@@ -121,7 +121,7 @@ def test_a_whole_report():
 
 
 def test_calls_that_failed_because_of_others_are_told():
-    told = "Further calls failed only because they need the result of one of these."
+    told = "Further tasks failed only because they need the result of one of these."
     summary = summarize(record())
     assert told not in report.render_human(summary)
     more = replace(summary, tasks={**summary.tasks, "failed": summary.failures.count + 1})

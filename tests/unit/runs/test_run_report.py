@@ -102,7 +102,7 @@ def test_advice_names_memory_and_workers_that_were_not_needed():
     plan = {"scale_plan": {"resources_by_tag": {"a": {"memory": "20G"}}}}
     memory, workers = report.report_on(made_record(calls, plan=plan)).advice
     assert memory.startswith("components.a.memory reserves 20G; 95 % of 15 calls")
-    assert workers.startswith("Workers of a had calls in 19 % of their time")
+    assert workers.startswith("Workers of a had tasks in 19 % of their time")
     assert "1 worker instead of 2" in workers
 
 

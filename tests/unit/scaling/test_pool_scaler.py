@@ -52,7 +52,7 @@ def test_calls_that_still_run_tell_that_the_queued_ones_are_long() -> None:
 
 
 def test_blocked_calls_behind_unknown_ones_count() -> None:
-    """A first call of unknown length, and a hundred behind it: ten minutes of start-up are used."""
+    """A first task of unknown length, and a hundred behind it: ten minutes of start-up are used."""
     calls = (Call(Kind("run", "first"), 5.0), *[Call(RUN, 60.0, after=(0,))] * 100)
     work = Workload("behind", calls, {"run": Terms(0, 16)})
     startup = Startup(600.0, 30.0)
@@ -120,7 +120,7 @@ def test_workers_on_their_way_are_cancelled_by_two_looks_only() -> None:
 
 
 def test_workers_of_a_stream_are_not_cancelled_while_waiting_costs_nothing() -> None:
-    """A queue of 600 s of which the last 30 s are paid for: no call is left for five workers."""
+    """A queue of 600 s of which the last 30 s are paid for: no task is left for five workers."""
     scaler = PoolScaler()
 
     def view(now: float) -> PoolView:
@@ -207,7 +207,7 @@ def test_idle_workers_of_a_graph_leave_where_waiting_costs_more_than_their_start
 
 
 def test_long_running_calls_tell_that_nothing_is_short() -> None:
-    """Forty calls that have run for 100 s, none ended: the assumed 10 s are not believed."""
+    """Forty tasks that have run for 100 s, none ended: the assumed 10 s are not believed."""
     view = PoolView(
         100.0, wanted=40, busy=40, queued={RUN: 40}, running={RUN: [100.0] * 40}, submitted=80,
         startup_s=5.0, billed_startup_s=5.0,

@@ -73,7 +73,7 @@ def test_a_stage_after_another_one_is_looked_at_once():
 
 
 def test_groups_that_the_caller_keeps_give_the_same():
-    """Fan-out, join, chains and calls that wait for calls of every state."""
+    """Fan-out, join, chains and tasks that wait for calls of every state."""
     queued = dict.fromkeys(range(5, 10), A)
     running = {i: (A if i else B, float(i)) for i in range(5)}
     stage = tuple(range(10))

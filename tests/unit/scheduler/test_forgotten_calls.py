@@ -1,4 +1,4 @@
-"""Failed calls that the scheduler has forgotten, found by a key, a task name or a key's beginning."""
+"""Failed tasks that the scheduler has forgotten, found by a key, a task name or a key's beginning."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A call that ran out of memory goes to the smallest pool with more memory that can run it."""
+"""A task that ran out of memory goes to the smallest pool with more memory that can run it."""
 
 from dataclasses import replace
 

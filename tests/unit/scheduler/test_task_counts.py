@@ -129,7 +129,7 @@ def test_queue_times_are_counted_from_when_a_call_waits_for_a_worker_only(schedu
     scheduler.add("a")
     scheduler.add("b", {BUNDLE_ANNOTATION: {"calls": 4, "rows": False}})
     scheduler.send("a", "b")
-    clock["now"] = 107.0  # until then it waited for other calls
+    clock["now"] = 107.0  # until then it waited for other tasks
     scheduler.move("a", "waiting", "processing", "memory", **computed(109.0, 112.0))
     bundle = {
         "calls": 4,

@@ -60,7 +60,7 @@ def overview(**changes):
         ),
         "workers": 3,
         "clients": 1,
-        "end": PredictedEnd(NOW + 90, NOW + 60, NOW + 150, "30 unfinished calls on 2 slots"),
+        "end": PredictedEnd(NOW + 90, NOW + 60, NOW + 150, "30 unfinished tasks on 2 slots"),
         "cost": {"cost": 1.25, "per_hour": 0.5, "idle": 0.1, "budget": 10.0, "pools": {}},
     } | changes  # fmt: skip
     return Overview(**made)

@@ -37,8 +37,8 @@ def test_the_summary_tells_state_calls_end_and_costs():
 
 
 def test_an_end_that_is_not_known_has_its_reason():
-    unknown = overview(end=PredictedEnd(reason="no call of 'fit' has ended yet"))
-    assert "End: not known: no call of 'fit' has ended yet" in summary(unknown)
+    unknown = overview(end=PredictedEnd(reason="no task of 'fit' has ended yet"))
+    assert "End: not known: no task of 'fit' has ended yet" in summary(unknown)
     idle = overview(tasks=(task("fit", done=3),))
     assert "End: nothing to do" in summary(idle)
 

@@ -1,4 +1,4 @@
-"""What a worker tells of calls that have ended: positions, outcomes, and CPU times."""
+"""What a worker tells of tasks that have ended: positions, outcomes, and CPU times."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ calls = st.lists(st.tuples(seconds, st.none() | st.floats(0, 1)), min_size=1, ma
 
 
 def ended(told, numbers=None):
-    """Return calls that follow each other, from durations and shares of CPU that were read."""
+    """Return tasks that follow each other, from durations and shares of CPU that were read."""
     at, unread, made = 100.0, 0.0, []
     for number, (duration, share) in zip(numbers or range(len(told)), told, strict=True):
         unread += duration
