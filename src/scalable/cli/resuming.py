@@ -140,7 +140,7 @@ class Resumed:
 
     def __str__(self) -> str:
         changed = f" ({self.despite_code} despite changed code)" * bool(self.despite_code)
-        parts = [f"{counted(self.answered, 'call')} answered from {self.run}{changed}"]
+        parts = [f"{counted(self.answered, 'task')} answered from {self.run}{changed}"]
         if self.remembered:
             parts.append(f"{self.remembered} remembered")
         if self.ran is not None:
@@ -163,6 +163,6 @@ def unkept(runs: Sequence[Path]) -> list[str]:
         if call.end is Ended.UNKEPT:
             found.setdefault(call.function, []).append(call.reason)
     return [
-        f"results of {function} are not kept ({counted(len(reasons), 'call')}): {reasons[0]}"
+        f"results of {function} are not kept ({counted(len(reasons), 'task')}): {reasons[0]}"
         for function, reasons in found.items()
     ]

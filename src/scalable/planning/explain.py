@@ -231,10 +231,10 @@ def _work(given: PlanExplanation) -> Iterator[str]:
     for c in known[:_SHOWN]:
         source = (
             sources.get(c.forecast.source)
-            or f"from {counted(c.forecast.samples, 'call')} of earlier runs"
+            or f"from {counted(c.forecast.samples, 'task')} of earlier runs"
         )
         yield (
-            f"{c.task}: {counted(c.count, 'call')} of {format_duration(c.forecast.mean_s)} "
+            f"{c.task}: {counted(c.count, 'task')} of {format_duration(c.forecast.mean_s)} "
             f"in pool {c.tag}, {source}."
         )
     if len(known) > _SHOWN:
@@ -281,14 +281,14 @@ def _evidence(calls: Sequence[ExpectedTasks], *, low: bool) -> str:
     starts = "is low: " if low else "is not low, although "
     if evidence_of(calls) >= _ENOUGH_EVIDENCE:
         measured = sum(c.forecast.samples for c in calls if c.measured)
-        return f"rests on {counted(measured, 'measured call')}; no earlier prediction exists"
+        return f"rests on {counted(measured, 'measured task')}; no earlier prediction exists"
     weakest = max(calls, key=lambda c: c.count * c.forecast.mean_s * (1 - evidence_of([c])))
     if not weakest.measured:
         here = " on this target" if weakest.forecast.elsewhere else ""
         return f"{starts}no task of {weakest.task} was measured{here}"
     samples = weakest.forecast.samples
     were = "was" if samples == 1 else "were"
-    return f"{starts}only {counted(samples, 'call')} of {weakest.task} {were} measured"
+    return f"{starts}only {counted(samples, 'task')} of {weakest.task} {were} measured"
 
 
 def _time(given: PlanExplanation) -> Iterator[str]:

@@ -316,7 +316,7 @@ DECISION_COLUMNS = (
     Column("reason"),
 )
 FAILURE_COLUMNS = (
-    Column("calls", number=True),
+    Column("tasks", number=True),
     Column("last"),
     Column("error", width=24),
     Column("task", width=24),

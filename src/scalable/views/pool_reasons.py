@@ -192,7 +192,7 @@ def explain_pool(pool: PoolFacts) -> Explanation:
     assert pool.status is not None
     workers = counted(pool.status.running, "worker")
     if pool.waiting and pool.busy_slots >= pool.slots:
-        calls = counted(pool.waiting, "call")
+        calls = counted(pool.waiting, "task")
         words = f"{name} is full: {full(pool)}; {calls} wait"
         return Explanation(pool.tag, State.WAITING, Reason.FULL, words, _grow(pool), details)
     words = f"{name} has {workers}; {pool.busy_slots} of {pool.slots} slots are taken"

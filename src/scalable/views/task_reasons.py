@@ -50,7 +50,7 @@ def explain_call(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of c
 def _subject(call: CallFacts) -> str:
     if call.count > 1:
         return f"{call.count} tasks of {call.name!r}"
-    calls = f" ({counted(call.bundle, 'call')} in a bundle)" if call.bundle else ""
+    calls = f" ({counted(call.bundle, 'task')} in a bundle)" if call.bundle else ""
     return f"task {short_name(call.key)}{calls}"
 
 
@@ -87,7 +87,7 @@ def _needs(call: CallFacts) -> Explanation:
         for state in _NEEDED
         if states[state]
     ]
-    words = f"for the results of {counted(max(1, call.needed), 'call')}"
+    words = f"for the results of {counted(max(1, call.needed), 'task')}"
     if len(call.needs) == 1 == call.needed:
         words = f"for the result of task {_needed(call.needs[0])}"
     elif parts:
@@ -180,7 +180,7 @@ def _assigned(call: CallFacts) -> Explanation:
     advice = "" if pool is None or pool.status is None else more_workers(pool)
     if call.before:
         first = f", first {short_name(call.first[0])}" if call.first else ""
-        words += f"; {counted(call.before, 'call')} with a higher priority or made earlier"
+        words += f"; {counted(call.before, 'task')} with a higher priority or made earlier"
         words += f" {'goes' if call.before == 1 else 'go'} before it{first}"
         return _waits(call, Reason.PRIORITY, words, advice)
     return _waits(call, Reason.FULL, words, advice)
@@ -200,7 +200,7 @@ def _in_client(call: CallFacts) -> Explanation:
         return _waits(call, cause.reason, words, cause.advice)
     words = "in its client until a slot is free"
     if call.before:
-        words += f"; {counted(call.before, 'call')} {'is' if call.before == 1 else 'are'} before it"
+        words += f"; {counted(call.before, 'task')} {'is' if call.before == 1 else 'are'} before it"
     if pool is not None and pool.running:
         words += f"; {shown(call.tag)}: {full(pool)}"
     advice = "" if pool is None or pool.status is None else more_workers(pool)
@@ -215,7 +215,7 @@ def _running(call: CallFacts) -> Explanation:
     words = f"{_verb(call, 'runs', 'run')} on worker {call.worker}{since}"
     if call.children:
         slot = "its slot is lent to other tasks" if call.lends else "it keeps its slot meanwhile"
-        words += f"; it has made {counted(call.children, 'call')} that have not ended, and {slot}"
+        words += f"; it has made {counted(call.children, 'task')} that have not ended, and {slot}"
         if call.children == 1:
             words = words.replace("that have not ended", "that has not ended")
         return _made(

@@ -163,12 +163,12 @@ def list_results(
 
 
 @command.command()
-@click.argument("call", metavar="CALL")
+@click.argument("call", metavar="TASK")
 @_store_options
 @output_options
 def why(call: str, *, store: ResultStore, output: Output) -> int:
     """Show the parts of a task's cache key, and why it was not a hit.
-    CALL is a key, the prefix of a key, or the name of a function for its latest result. The key is
+    TASK is a key, the prefix of a key, or the name of a function for its latest result. The key is
     compared with the nearest earlier result of the same function.
     """
     entries = [item.entry for item in store.inventory() if item.entry is not None]

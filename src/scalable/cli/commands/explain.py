@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_cluster)
-@click.argument("about", required=False, metavar="[TAG|CALL]")
+@click.argument("about", required=False, metavar="[TAG|TASK]")
 @output_options
 def command(name: str | None, about: str | None, *, output: Output) -> int:
     """Say why tasks and pools wait, or why a task failed.
     NAME is a running cluster, or a session in another process of yours, by its name or its run's
     name. It may be left out if there is only one. TAG explains one pool and the tasks waiting for
-    it. CALL is the key of a task, a prefix of the key, or a task name. Without both, all pools and
+    it. TASK is the key of a task, a prefix of the key, or a task name. Without both, all pools and
     all waiting tasks are explained.
     """
     cluster = name or only_cluster()

@@ -21,7 +21,7 @@ from scalable.units import counted, format_amount, format_duration, parse_durati
 if TYPE_CHECKING:
     from scalable.runs import RunOverview
 
-_HEADER = ("run", "project", "target", "state", "started", "duration", "cost", "calls", "failed")
+_HEADER = ("run", "project", "target", "state", "started", "duration", "cost", "tasks", "failed")
 _MISSING = "-"
 #: Maximum number of characters of the names of project and target in the table.
 _NAME = 16

@@ -60,7 +60,7 @@ def advise(
         if length > 0 and chain.seconds >= IDLE * length:
             share = round(100 * min(1.0, chain.seconds / length))
             sentences.append(
-                f"The longest chain of {counted(chain.calls, 'call')} took "
+                f"The longest chain of {counted(chain.calls, 'task')} took "
                 f"{format_duration(chain.seconds)}, {share} % of the {format_duration(length)} "
                 "from the first task to the last: no number of workers makes it shorter; "
                 "faster tasks or smaller steps do."

@@ -173,7 +173,7 @@ def render_comparison(comparison: Comparison) -> str:
         *table(("", "predicted", "actual", "ratio"), rows),
     ]
     for title, key, show in (
-        ("Calls:", "calls", "{:.0f}".format),
+        ("Tasks:", "calls", "{:.0f}".format),
         ("Mean time of a task:", "mean_s", format_duration),
         ("80 % of tasks within:", "q80_s", format_duration),
         ("Peak memory of 95 % of tasks:", "memory", format_bytes),

@@ -17,7 +17,7 @@ _NOT_CLOSED = {
     "interrupted": "its process ended without closing the run; the record is incomplete",
     "running": "not ended yet; the record is incomplete",
 }
-_DURATION_HEADER = ("task", "calls", "failed", "median", "80%", "95%", "max", "total")
+_DURATION_HEADER = ("task", "count", "failed", "median", "80%", "95%", "max", "total")
 _QUANTILES_HEADER = ("task", "median", "95%", "max")
 _SHOWN_NAMES = 30
 _SHOWN_RERUNS = 3

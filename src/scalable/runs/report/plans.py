@@ -140,7 +140,7 @@ _POOLS = (
 _TASKS = (
     Column("task"),
     Column("pool"),
-    *(Column(title, number=True) for title in ("calls", "mean", "95 %")),
+    *(Column(title, number=True) for title in ("tasks", "mean", "95 %")),
     Column("known from"),
 )
 _CHOICES = (

@@ -48,7 +48,7 @@ function draw(call) {
     if (value) parts.push(made("h3", label), made("pre", value));
   }
   for (const note of call.notes) parts.push(made("p", note, "dim"));
-  at("call-title").textContent = `Call ${short(call.key, 120)}`;
+  at("call-title").textContent = `Task ${short(call.key, 120)}`;
   at("call-state").className = call.state === "failed" ? "bad" : "dim";
   at("call-state").textContent = call.state;
   at("call").replaceChildren(...parts);
@@ -84,7 +84,7 @@ export function showAddress() {
   document.body.classList.toggle("one-call", Boolean(call));
   if (!call) return;
   at("call").replaceChildren();
-  at("call-title").textContent = `Call ${short(call.key, 120)}`;
+  at("call-title").textContent = `Task ${short(call.key, 120)}`;
   at("call-state").textContent = "asking the scheduler";
   at("call-part").focus();
   window.scrollTo(0, 0);

@@ -26,7 +26,7 @@ function progress(counts) {
   }
   const words = STATES.filter((s) => counts[s]).map((s) => `${counts[s]} ${s}`).join(", ");
   const attributes = { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none",
-    role: "img", "aria-label": words || "no calls" };
+    role: "img", "aria-label": words || "no tasks" };
   return svg("svg", attributes, parts);
 }
 
@@ -41,7 +41,7 @@ function drawHead(now) {
   const end = now.end;
   const cost = now.cost;
   const facts = [
-    ["Running calls", now.calls.running], ["Waiting calls", now.calls.waiting],
+    ["Running tasks", now.calls.running], ["Waiting tasks", now.calls.waiting],
     ["Done", now.calls.done], ["Failed", now.calls.failed], ["Cancelled", now.calls.cancelled],
     ["Workers", now.workers], ["Clients", now.clients],
     ["Predicted end", end.at === null ? `not known: ${end.reason}`
@@ -87,7 +87,7 @@ function drawPools(now) {
   });
   fill(at("pools"), [text("Pool"), number("Wanted"), number("Running"), number("Starting"),
     number("Busy"), number("Idle"), number("Draining"), number("Failed"), number("Lost"),
-    number("Used slots"), number("Waiting calls"), text("Count"), number("Cost"),
+    number("Used slots"), number("Waiting tasks"), text("Count"), number("Cost"),
     text("Reason")], rows);
 }
 
@@ -107,13 +107,13 @@ function drawTasks(now) {
 
 function drawCalls(now) {
   const rows = now.running.map((call) => [callLink(call.key, null, call.name), short(call.key, 60),
-    call.calls ? `${call.calls} calls` : "1 call", call.tag ?? "-", call.worker,
+    call.calls ? `${call.calls} tasks` : "1 task", call.tag ?? "-", call.worker,
     duration(call.since_s)]);
-  fill(at("running"), [text("Running for the longest time"), text("Key"), text("Calls"),
+  fill(at("running"), [text("Running for the longest time"), text("Key"), text("Tasks"),
     text("Pool"), text("Worker"), number("Since")], rows);
   const more = now.calls.running - now.running.reduce((sum, c) => sum + (c.calls || 1), 0);
   at("running-note").textContent = now.running.length
-    ? (more > 0 ? `${more} further calls run` : "") : "no call runs";
+    ? (more > 0 ? `${more} further tasks run` : "") : "no task runs";
   at("ended").replaceChildren(...seen.spans.slice(-SHOWN.ended).reverse().map((span) => {
     const item = made("li");
     item.append(callLink(span[6], null, described(span)));
@@ -136,7 +136,7 @@ function drawUse() {
     const highest = Math.max(1, ...points.map((p) => Math.max(p[4], p[3])));
     const longest = Math.max(1, ...points.map((p) => p[5]));
     const [, , , used, slots, waiting] = points[points.length - 1];
-    const words = `${tag || "(without tag)"}: ${used} of ${slots} slots used, ${waiting} waiting calls (most: ${longest})`;
+    const words = `${tag || "(without tag)"}: ${used} of ${slots} slots used, ${waiting} waiting tasks (most: ${longest})`;
     const lines = [["slots", 4, highest], ["used", 3, highest], ["queue", 5, longest]].map(
       ([name, column, most]) => svg("path", { class: `line ${name}`,
         d: path(points.map((p) => [p[0], p[column]]), most) }));
@@ -171,7 +171,7 @@ function drawFailures() {
       ["Worker", details.worker], ["Tries", details.tries], ["Time", clock(row.timestamp)]]));
     const calls = rows.filter((each) => each.details && each.details.task_id).reverse();
     if (calls.length) {
-      const links = made("p", "Calls: ", "calls");
+      const links = made("p", "Tasks: ", "calls");
       for (const each of calls.slice(0, SHOWN.calls)) {
         const { task_id: key, position, arguments: given } = each.details;
         links.append(callLink(key, position, given || key), " ");

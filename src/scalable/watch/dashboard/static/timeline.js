@@ -67,9 +67,9 @@ export function drawTimeline(now, seen, colours, again) {
     pen.fillText(words, (width * mark) / marks + 2, rows.length * ROW + 14);
   }
   at("timeline-note").textContent = spans.length
-    ? `${workers.length} workers with calls that ended; lines are changes of worker counts; `
-      + "a click, or the arrow keys and Enter, open a call"
-    : "no call has ended in this time";
+    ? `${workers.length} workers with tasks that ended; lines are changes of worker counts; `
+      + "a click, or the arrow keys and Enter, open a task"
+    : "no task has ended in this time";
   at("legend").replaceChildren(...[...used].sort().slice(0, 30).map((name) => {
     const entry = made("span", undefined, "legend");
     entry.append(made("span", "", `key c${colourOf(colours, name)}`), ` ${shown(short(name, 40))}`);
@@ -79,7 +79,7 @@ export function drawTimeline(now, seen, colours, again) {
 
 export const described = ([worker, name, began, ended, failed, count]) =>
   `${short(name, 40)} on ${short(worker, 40)}, ${clock(began)}, ${duration(ended - began)}`
-  + `${failed ? ", failed" : ""}${count > 1 ? `, the last of ${count} short calls` : ""}`;
+  + `${failed ? ", failed" : ""}${count > 1 ? `, the last of ${count} short tasks` : ""}`;
 
 function open(span) {
   if (span && span[6]) location.hash = callAddress(span[6]);
