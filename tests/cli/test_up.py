@@ -47,8 +47,8 @@ Tasks:
   reduce -> analysis
 
 Why:
-  - simulate: 10 calls of 1 m 00 s in pool model, according to the manifest.
-  - reduce: 1 call of 30.0 s in pool analysis, according to the manifest.
+  - simulate: 10 tasks of 1 m 00 s in pool model, according to the manifest.
+  - reduce: 1 task of 30.0 s in pool analysis, according to the manifest.
   - Confidence that the run takes 0.8 to 1.25 times the predicted time is low: no call of simulate
     was measured.
   - The cost of 660 worker-seconds counts workers only while their pool has work; it is 990

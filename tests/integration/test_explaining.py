@@ -126,7 +126,7 @@ async def test_a_pool_that_does_not_exist(on):
     await on.says(
         future,
         "no-pool",
-        "call KEY waits in vain: no pool 'x'; known tags: 'a'",
+        "task KEY waits in vain: no pool 'x'; known tags: 'a'",
         "give a known tag",
     )
 
@@ -134,7 +134,7 @@ async def test_a_pool_that_does_not_exist(on):
 @on_bed
 async def test_no_manager_is_attached(on):
     future = on.client.submit(same, 1, tag="a")
-    words = "call KEY waits in vain: no pool 'a'; known tags: none; no manager is attached to start"
+    words = "task KEY waits in vain: no pool 'a'; known tags: none; no manager is attached to start"
     await on.says(future, "no-manager", f"{words} workers", "attach a manager with .*")
 
 
@@ -142,7 +142,7 @@ def test_managers_that_are_expected_have_not_attached_yet():
     async def run():
         async with bed(expected=1) as on:
             future = on.client.submit(same, 1, tag="a")
-            words = "call KEY waits for pool 'a': its managers are not attached yet"
+            words = "task KEY waits for pool 'a': its managers are not attached yet"
             await on.says(future, "manager-starts", words)
 
     asyncio.run(asyncio.wait_for(run(), 120))
@@ -153,10 +153,10 @@ async def test_an_empty_pool_that_nothing_scales(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")
     way = r"start some with scale\('a', 1\)"
-    await on.says(future, "empty", "call KEY waits for pool 'a': it has no workers", way)
+    await on.says(future, "empty", "task KEY waits for pool 'a': it has no workers", way)
     on.scheduler.cluster_name = "c"
     way = "start some with `scalable scale c a=1`"
-    await on.says(future, "empty", "call KEY waits for pool 'a': it has no workers", way)
+    await on.says(future, "empty", "task KEY waits for pool 'a': it has no workers", way)
 
 
 class Miser:
@@ -171,11 +171,11 @@ async def test_an_empty_pool_that_is_adaptive(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")
     on.controller.adapt("a", policy=Miser())
-    words = "call KEY waits for pool 'a': it is adaptive, and its policy wants 0 workers: no call "
+    words = "task KEY waits for pool 'a': it is adaptive, and its policy wants 0 workers: no task "
     found = await on.says(future, "adaptive", f"{words}is worth a worker")
     assert found.details["state"] == "no-worker"
     on.controller.adapt("a", maximum=0, policy=Miser())
-    words = "call KEY waits for pool 'a': its policy may start no worker: its maximum is 0"
+    words = "task KEY waits for pool 'a': its policy may start no worker: its maximum is 0"
     await on.says(future, "empty", words, "start some.*")
 
 
@@ -185,7 +185,7 @@ async def test_a_manager_that_fails(on):
     on.controller.scale({"a": 2})
     on.report(wanted=2, failed=2, reason="sbatch: invalid account 'x'")
     future = on.client.submit(same, 1, tag="a")
-    words = "call KEY waits for pool 'a': sbatch: invalid account 'x'"
+    words = "task KEY waits for pool 'a': sbatch: invalid account 'x'"
     way = r"remove the cause, then scale\('a', 2\) tries again"
     await on.says(future, "manager-fails", words, way)
 
@@ -196,7 +196,7 @@ async def test_a_manager_that_is_lost(on):
     on.controller.scale({"a": 2})
     future = on.client.submit(same, 1, tag="a")
     next(iter(on.controller.managers)).last_seen -= LEASE_S + 5
-    words = "call KEY waits for pool 'a': manager 'm' no longer reports, for 3[0-9].[0-9] s"
+    words = "task KEY waits for pool 'a': manager 'm' no longer reports, for 3[0-9].[0-9] s"
     await on.says(future, "manager-lost", words)
 
 
@@ -206,7 +206,7 @@ async def test_a_manager_that_leaves(on):
     on.controller.scale({"a": 2})
     on.controller.manager_rpc.leave("m", "x", gone=False)
     future = on.client.submit(same, 1, tag="a")
-    words = "call KEY waits for pool 'a': manager 'm' is leaving and starts no more workers"
+    words = "task KEY waits for pool 'a': manager 'm' is leaving and starts no more workers"
     await on.says(future, "no-manager", words, "attach another with .*")
 
 
@@ -217,7 +217,7 @@ async def test_the_reason_of_the_place(on):
     on.report(wanted=2, waiting="job 7 waits: the partition is down")
     future = on.client.submit(same, 1, tag="a")
     words = "none of its 2 workers has connected yet (job 7 waits: the partition is down)"
-    await on.says(future, "place", f"call KEY waits for pool 'a': {re.escape(words)}")
+    await on.says(future, "place", f"task KEY waits for pool 'a': {re.escape(words)}")
 
 
 @on_bed
@@ -228,7 +228,7 @@ async def test_workers_that_are_starting(on):
     on.controller._tick()
     future = on.client.submit(same, 1, tag="a")
     words = r"2 of its workers are starting, for [0-9.]+ m?s now \(usual: 1 m 00 s\)"
-    await on.says(future, "launching", f"call KEY waits for pool 'a': {words}")
+    await on.says(future, "launching", f"task KEY waits for pool 'a': {words}")
 
 
 @on_bed
@@ -238,7 +238,7 @@ async def test_the_budget(on):
     held, way = "3.00 of 3 USD are spent: no pool grows", "raise the budget"
     on.controller.demand.limit(on.controller.demand.ceiling, held, way)
     future = on.client.submit(same, 1, tag="a")
-    await on.says(future, "budget", f"call KEY waits for pool 'a': {held}", way)
+    await on.says(future, "budget", f"task KEY waits for pool 'a': {held}", way)
 
 
 @on_bed
@@ -246,7 +246,7 @@ async def test_a_cluster_that_ends(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")
     on.controller.ending = "it was idle"
-    words = "call KEY waits for pool 'a': the cluster ends: it was idle"
+    words = "task KEY waits for pool 'a': the cluster ends: it was idle"
     await on.says(future, "ending", words, "start a cluster, .*")
 
 
@@ -259,13 +259,13 @@ async def test_workers_that_leave_and_a_walltime_that_is_too_short(on):
         await on.until(running.key, "processing")
         on.controller.removals.drain({"a-1": "asked for by ada"})
         future = on.client.submit(same, 1, tag="a")
-        words = "call KEY waits for pool 'a': its only worker is leaving: asked for by ada"
+        words = "task KEY waits for pool 'a': its only worker is leaving: asked for by ada"
         await on.says(future, "leaving", words)
         on.controller.overviews._made_at = 0.0
         leaving = on.controller.overviews.present().pools["a"].leaving
         assert leaving == {"asked for by ada": 1}
         on.controller.removals._why[worker.address] = "its walltime ends in 3 min"
-        words = "call KEY waits for pool 'a': the walltime that its only worker has left is too "
+        words = "task KEY waits for pool 'a': the walltime that its only worker has left is too "
         words += r"short for another task \(its walltime ends in 3 min\)"
         await on.says(future, "walltime", words, "raise the walltime.*")
         ENDS["leaving"].set()
@@ -281,7 +281,7 @@ async def test_workers_that_are_paused(on):
             await asyncio.sleep(0.01)
         future = on.client.submit(same, 1, tag="a")
         words = r"all of its workers \(a-1\) are paused: their memory is nearly full"
-        await on.says(future, "paused", f"call KEY waits for pool 'a': {words}", "give .*")
+        await on.says(future, "paused", f"task KEY waits for pool 'a': {words}", "give .*")
 
 
 # Calls that ask for what nobody has -----------------------------------------------------------
@@ -292,7 +292,7 @@ async def test_a_resource_that_nobody_offers(on):
     on.attach()
     async with on.worker():
         future = on.client.submit(same, 1, resources={"GPU": 1})
-        words = "call KEY waits for resource 'GPU', which no worker offers"
+        words = "task KEY waits for resource 'GPU', which no worker offers"
         await on.says(future, "resources", words, "start a worker with resources={'GPU': 1}")
 
 
@@ -301,14 +301,14 @@ async def test_slots_of_two_pools_together(on):
     on.attach(a=1, b=1)
     future = on.client.submit(same, 1, resources={"a": 1, "b": 1})
     words = "it needs slots of pool 'a' and pool 'b', which no worker offers together"
-    await on.says(future, "resources", f"call KEY waits in vain: {words}", "give one tag .*")
+    await on.says(future, "resources", f"task KEY waits in vain: {words}", "give one tag .*")
 
 
 @on_bed
 async def test_more_slots_than_a_worker_has(on):
     on.attach(a=2)
     future = on.client.submit(same, 1, tag="a", n=3)
-    words = "call KEY waits in vain: it needs more slots than a worker of pool 'a' has: 2"
+    words = "task KEY waits in vain: it needs more slots than a worker of pool 'a' has: 2"
     await on.says(future, "slots", words, "take fewer slots .*")
 
 
@@ -316,13 +316,13 @@ async def test_more_slots_than_a_worker_has(on):
 async def test_a_worker_that_has_left_and_one_that_lacks_what_the_call_needs(on):
     on.attach()
     gone = on.client.submit(same, 1, workers=["tcp://127.0.0.1:1"])
-    words = "call KEY waits for worker tcp://127.0.0.1:1, which has left"
+    words = "task KEY waits for worker tcp://127.0.0.1:1, which has left"
     await on.says(gone, "restriction", words, "make the task again without workers=")
     async with on.worker(resources={"a": 1}) as worker:
         options = {"workers": [worker.address], "resources": {"a": 2}}
         unable = on.client.submit(same, 2, **options)
         words = f"it is restricted to {worker.address}, without enough of what it needs: .*"
-        await on.says(unable, "restriction", f"call KEY waits in vain: {words}", "drop .*")
+        await on.says(unable, "restriction", f"task KEY waits in vain: {words}", "drop .*")
 
 
 # Calls that wait on a worker, or for other calls ----------------------------------------------
@@ -338,16 +338,16 @@ async def test_a_full_pool_and_the_priority(on):
         await on.says(
             running,
             "running",
-            "call KEY runs on worker a-1 for [0-9.]+ m?s(; it is expected to end in [0-9.]+ m?s)?",
+            "task KEY runs on worker a-1 for [0-9.]+ m?s(; it is expected to end in [0-9.]+ m?s)?",
         )
         second = on.client.submit(same, 2, tag="a", priority=5)
-        full = "call KEY waits on worker a-1 for a slot of pool 'a': its slot is taken, by calls "
+        full = "task KEY waits on worker a-1 for a slot of pool 'a': its slot is taken, by tasks "
         full += "of 'nap', the oldest for [0-9.]+ m?s on worker a-1"
         full += "(; one is expected to be free in [0-9.]+ m?s)?"  # not if it runs far too long
         way = r"wait, or add workers: scale\('a', 2\)"
         await on.says(second, "full", full, way)
         third = on.client.submit(same, 3, tag="a")
-        before = "; 1 call with a higher priority or made earlier goes before it, first "
+        before = "; 1 task with a higher priority or made earlier goes before it, first "
         await on.says(third, "priority", full + before + re.escape(second.key), way)
         found = await on.client.explain("a")
         assert found.pools[0].reason == "full"
@@ -358,7 +358,7 @@ async def test_a_full_pool_and_the_priority(on):
         way = "wait; max_workers 1 of the target allows no more workers: raise it in the manifest"
         await on.says(second, "full", full, way)
         assert [c.details["count"] for c in found.calls] == [2]
-        assert found.calls[0].sentence.startswith("2 calls of 'same' wait for a slot of pool 'a'")
+        assert found.calls[0].sentence.startswith("2 tasks of 'same' wait for a slot of pool 'a'")
         ENDS["full"].set()
 
 
@@ -371,10 +371,10 @@ async def test_calls_whose_results_are_needed(on):
         while (await on.client.explain(one)).reason != "running":
             await asyncio.sleep(0.05)
         two = on.client.submit(same, one, tag="a")
-        words = f"call KEY waits for the result of call {one.key}, which runs on worker a-1"
+        words = f"task KEY waits for the result of task {one.key}, which runs on worker a-1"
         await on.says(two, "dependencies", words)
         three = on.client.submit(same, 1, one, two, tag="a")
-        words = "call KEY waits for the results of 2 calls: 1 runs, 1 waits for other tasks itself"
+        words = "task KEY waits for the results of 2 tasks: 1 runs, 1 waits for other tasks itself"
         words += f"; the first is {two.key}, which waits for other tasks"
         await on.says(three, "dependencies", words, f"ask for an explanation of {two.key}")
         ENDS["needed"].set()
@@ -390,7 +390,7 @@ async def test_a_call_that_waits_for_its_children_and_lends_its_slot(on):
     on.controller.scale({"a": 1})
     async with on.worker(cls=PoolWorker):
         parent = on.client.submit(ask_and_wait, "a", tag="a")
-        words = "call KEY runs on worker a-1 for [0-9.]+ m?s; it has made 1 call that has not ended"
+        words = "task KEY runs on worker a-1 for [0-9.]+ m?s; it has made 1 task that has not ended"
         words += ", and its slot is lent to other tasks"
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -415,7 +415,7 @@ async def test_a_call_that_holds_the_slot_that_its_child_needs(on):
             while not on.scheduler.nested.children(parent.key):
                 await asyncio.sleep(0.05)
             child = on.scheduler.nested.children(parent.key)[0]
-            words = f"call {re.escape(child)} waits for a slot of pool 'a' that task {parent.key} "
+            words = f"task {re.escape(child)} waits for a slot of pool 'a' that task {parent.key} "
             words += "holds, which has made it and waits for it: neither can go on"
             await on.says(child, "held-slot", words, "add a worker to pool 'a', or end .*")
             async with on.worker(name="a-2"):
@@ -433,25 +433,25 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
     async with on.worker():
         done = on.client.submit(same, 1, tag="a")
         await done
-        words = "call KEY has ended [0-9.]+ m?s ago on worker a-1, and its result is there"
+        words = "task KEY has ended [0-9.]+ m?s ago on worker a-1, and its result is there"
         await on.says(done, "done", words)
         failed = on.client.submit(fail, 7, tag="a")
         await on.until(failed.key, "erred")
         frame = r"\(.*test_explaining.py:[0-9]+ in fail\)"
         words = f"has failed on worker a-1: ValueError: no 7 {frame}"
-        found = await on.says(failed, "failed", f"call KEY {words}")
+        found = await on.says(failed, "failed", f"task KEY {words}")
         assert found.state == "failed"
         after = on.client.submit(same, failed, tag="a")
         await on.until(after.key, "erred")
-        words = f"call KEY has failed because it needs task {failed.key}, which {words}"
+        words = f"task KEY has failed because it needs task {failed.key}, which {words}"
         await on.says(after, "failed", words, f"ask for an explanation of {failed.key}")
         await done.cancel()
-        await on.says(done, "cancelled", "call KEY was cancelled", "make the task again")
+        await on.says(done, "cancelled", "task KEY was cancelled", "make the task again")
         failed.release()
         after.release()
         while failed.key in on.scheduler.tasks:
             await asyncio.sleep(0.01)
-        words = f"call {failed.key} has failed on worker a-1: ValueError: no 7 {frame}"
+        words = f"task {failed.key} has failed on worker a-1: ValueError: no 7 {frame}"
         for name in ("fail", failed.key, failed.key[:-3]):
             await on.says(name, "failed", words, ".*scalable report --failed.*")
         words = "the cluster knows no call fial: .*"
@@ -530,12 +530,12 @@ async def test_the_message_of_a_failure_is_as_python_shows_it(on):
         for function, name in ((look_up, "KeyError"), (look_up_field, "MissingFieldError")):
             failed = on.client.submit(function, "lat", tag="a")
             await on.until(failed.key, "erred")
-            words = f"call KEY has failed on worker a-1: {name}: 'lat' .*"
+            words = f"task KEY has failed on worker a-1: {name}: 'lat' .*"
             await on.says(failed, "failed", words)
         failed = on.client.submit(open, "no such file", tag="a")
         await on.until(failed.key, "erred")
         words = "FileNotFoundError: .Errno 2. No such file or directory: 'no such file'.*"
-        await on.says(failed, "failed", f"call KEY has failed on worker a-1: {words}")
+        await on.says(failed, "failed", f"task KEY has failed on worker a-1: {words}")
 
 
 MANIFEST = """\

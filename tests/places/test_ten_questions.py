@@ -205,7 +205,7 @@ def test_is_it_moving(places):
         "succeeded": 7, "failed": 2, "running": 1, "submitted": 3
     }  # fmt: skip
     facts = places.page.facts
-    shown = {name: facts[name] for name in ("Running calls", "Waiting calls", "Done", "Failed")}
+    shown = {name: facts[name] for name in ("Running tasks", "Waiting tasks", "Done", "Failed")}
     assert list(shown.values()) == ["1", "3", "7", "2"]
     for place in (places.terminal, places.notebook, places.cluster):
         assert "1 running, 3 waiting, 7 done, 2 failed" in place.text
@@ -304,7 +304,7 @@ def test_what_ran_again_and_why(places):
     for place in (places.terminal, places.notebook, places.cluster):
         assert f"Ran again: 1 x {AGAIN}" in place.text
     assert places.report.summary.rerun_reasons == {AGAIN: 1}
-    assert f"Ran again 1 call: 1 x {AGAIN}" in places.html.text
+    assert f"Ran again 1 task: 1 x {AGAIN}" in places.html.text
 
 
 def test_what_was_decided_and_why(places):

@@ -199,7 +199,7 @@ def test_earlier_runs_say_what_the_manifest_does_not():
     made = plan(request(task("sim", "model")), "minimize time", "aggressive", knowledge)
     assert counts(made) == {"model": 200} or counts(made)["model"] > 50
     assert made.predicted_time_s > 30 + 50
-    assert "200 calls of 50.0 s in pool model, from 40 calls of earlier runs" in said(made)
+    assert "200 tasks of 50.0 s in pool model, from 40 tasks of earlier runs" in said(made)
     few = plan(request(task("sim", "model")), "minimize cost", "aggressive", knowledge)
     stated = plan(request(task("sim", "model", 200, 50.0)), "minimize cost", "aggressive")
     assert few.confidence > stated.confidence + 0.2

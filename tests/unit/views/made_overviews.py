@@ -73,7 +73,7 @@ def events(**changes):
             {"timestamp": NOW - 60, "tag": "small", "from": 0, "to": 2, "source": "plan",
              "reason": "start"},
             {"timestamp": NOW - 30, "tag": "big", "from": 0, "to": 4, "source": "decision",
-             "reason": "30 calls wait"},
+             "reason": "30 tasks wait"},
         ],
         "failures": [failure("score", n) for n in range(3)] + [failure("fit", 9, "no file")],
         "samples": [

@@ -105,13 +105,13 @@ def test_failures_are_grouped_by_cause_and_the_newest_is_first():
 
 def test_decisions_are_newest_first_with_their_reasons():
     table = decisions_table(events().decisions, NOW)
-    assert cells(table, "reason") == ["30 calls wait", "start"]
+    assert cells(table, "reason") == ["30 tasks wait", "start"]
     assert cells(decisions_table([{}], NOW), "to") == ["-"]
 
 
 def test_queue_and_use_are_drawn_over_time():
     lines = use_lines(events().samples, 30)
-    assert lines[0] == "small: 0 of 2 slots used, 21 calls wait"
+    assert lines[0] == "small: 0 of 2 slots used, 21 tasks wait"
     assert lines[2].strip(" ") == "▄█ ▄█ ▄█"
     assert drawn([0, 1, 0, 1000], 1000, 2) == "▁█"
     assert drawn([], 1, 5) == ""

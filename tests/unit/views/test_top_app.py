@@ -113,9 +113,9 @@ def test_each_tab_shows_its_part():
         for key, words in (
             ("2", "small-0001"),
             ("3", "no value"),
-            ("4", "30 calls wait"),
+            ("4", "30 tasks wait"),
             ("5", "hpc"),
-            ("6", "0 of 2 slots used, 21 calls wait"),
+            ("6", "0 of 2 slots used, 21 tasks wait"),
             ("1", "score"),
         ):
             await pilot.press(key)

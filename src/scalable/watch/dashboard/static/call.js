@@ -31,7 +31,7 @@ function facts(call) {
     ["CPU time", call.cpu_s === null ? null : duration(call.cpu_s)],
     ["Peak memory", call.peak_memory === null ? null : bytes(call.peak_memory)],
     ["Result", call.result_bytes === null ? null : bytes(call.result_bytes)],
-    ["Bundle", call.calls ? `${call.calls} calls of an executor` : null],
+    ["Bundle", call.calls ? `${call.calls} tasks of an executor` : null],
     ["Position in the bundle", call.position]];
 }
 
