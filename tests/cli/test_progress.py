@@ -60,7 +60,7 @@ def test_a_log_gets_a_line_every_ten_seconds_and_the_last_state(clock, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "[   0 s] fit: no calls",
+        "[   0 s] fit: no tasks",
         "[  12 s] fit: 3 done",
         "[  23 s] fit: 3 done",
         "[  24 s] fit: 4 done",

@@ -49,7 +49,7 @@ Tasks:
 Why:
   - simulate: 10 tasks of 1 m 00 s in pool model, according to the manifest.
   - reduce: 1 task of 30.0 s in pool analysis, according to the manifest.
-  - Confidence that the run takes 0.8 to 1.25 times the predicted time is low: no call of simulate
+  - Confidence that the run takes 0.8 to 1.25 times the predicted time is low: no task of simulate
     was measured.
   - The cost of 660 worker-seconds counts workers only while their pool has work; it is 990
     worker-seconds if all workers stay until the end. Set `adaptive` on the target to release idle

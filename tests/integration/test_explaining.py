@@ -454,9 +454,9 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
         words = f"task {failed.key} has failed on worker a-1: ValueError: no 7 {frame}"
         for name in ("fail", failed.key, failed.key[:-3]):
             await on.says(name, "failed", words, ".*scalable report --failed.*")
-        words = "the cluster knows no call fial: .*"
+        words = "the cluster knows no task fial: .*"
         await on.says("fial", "unknown", words, "did you mean 'fail'. .*scalable report.*")
-        words = "the cluster knows no call zz: it never was made here, or it was cancelled, or .*"
+        words = "the cluster knows no task zz: it never was made here, or it was cancelled, or .*"
         found = await on.says("zz", "unknown", words, ".*scalable report --failed.*")
         assert found.state == "unknown"
 
@@ -486,13 +486,13 @@ def test_calls_of_an_executor_wait_in_the_client_run_and_end():
         last = client.explain(futures[-1])
         assert last.reason == "backlog"
         assert re.match(
-            r"call nap waits in its client until a slot is free; \d+ calls are before",
+            r"task nap waits in its client until a slot is free; \d+ tasks are before",
             last.sentence,
         )
         needing = pool.submit(same, futures[0])
         found = client.explain(needing)
         assert found.reason == "dependencies"
-        assert found.sentence == "call same waits for the result of call nap, which waits"
+        assert found.sentence == "task same waits for the result of task nap, which waits"
         empty = client.pool("b").submit(same, 1)
         words = "for pool 'b': it has no workers"
         deadline = time.monotonic() + 30

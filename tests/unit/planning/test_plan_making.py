@@ -232,7 +232,7 @@ def test_overhead_beyond_the_calls_is_learned_from_past_runs():
     assert made.overhead == 2
     # 1.8, 2.0 and 2.2 are within 0.8 to 1.25 times what the others say; 1.5 and 2.6 are not.
     assert 3 / (5 + 2) < made.confidence < (2 + 3) / (5 + 2)
-    assert "2.00 times as long as their calls" in said(made)
+    assert "2.00 times as long as their tasks" in said(made)
     again = [PastPrediction(200.0, 200.0, overhead=2.0)] * 5
     assert (
         plan(hpc(*TWO), None, None, Knowledge(past_predictions=again)).predicted_time_s == 2 * 520

@@ -81,7 +81,7 @@ Duration: 3 m 05 s
 Tasks:    10 succeeded, 2 failed
 
 Duration:
-  task       calls  failed  median     80%     95%     max     total
+  task       count  failed  median     80%     95%     max     total
   simulate      11       2  15.0 s  18.0 s  19.5 s  20.0 s  2 m 45 s
   aggregate      1       0  10.0 s  10.0 s  10.0 s  10.0 s    10.0 s
 

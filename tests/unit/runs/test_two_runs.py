@@ -10,14 +10,14 @@ def test_two_runs_are_rows_of_one_table():
     calls = [call(number, "my_sim", duration_s=2.0) for number in range(3)]
     other = made_record([*calls, call(4, "late", state="failed")], manifest_lock="b" * 64)
     compared = compare_runs(one, other)
-    assert compared["calls of my_sim"] == (1, 3)
+    assert compared["tasks of my_sim"] == (1, 3)
     assert compared["median_s of my_sim"] == (1.0, 2.0)
-    assert compared["calls of late"] == (None, 1)
+    assert compared["tasks of late"] == (None, 1)
     assert compared["workers of a"] == (2, 2)
     rows = [line.split() for line in render_two_runs(compared).splitlines()[4:]]
-    assert ["calls", "of", "my_sim", "1", "3", "3.00"] in rows
+    assert ["tasks", "of", "my_sim", "1", "3", "3.00"] in rows
     assert ["median", "of", "my_sim", "1.0", "s", "2.0", "s", "2.00"] in rows
-    assert ["calls", "of", "late", "-", "1", "-"] in rows
+    assert ["tasks", "of", "late", "-", "1", "-"] in rows
     assert ["failed", "0", "1", "-"] in rows
     assert "manifest" in compared
     assert "manifest" not in compare_runs(one, one)

@@ -106,10 +106,10 @@ CASES = [
     (call("done", worker="a-1"), Reason.DONE, "its result is there"),
     (call("failed", failure=Failure("ValueError", "no", "flow.py:3 in run", "a-1", 1)), Reason.FAILED, "ValueError: no (flow.py:3 in run); 1 worker was lost while it ran it"),
     (call("failed", failure=Failure("ValueError", "no", blamed="in-1")), Reason.FAILED, "because it needs task in-1"),
-    (call("failed"), Reason.FAILED, "call fit-9 has failed"),
+    (call("failed"), Reason.FAILED, "task fit-9 has failed"),
     (call("failed", count=3, gone=True, failure=Failure("ValueError", "no", "", "a-1")), Reason.FAILED, "3 tasks of 'fit' have failed, the last on worker a-1: ValueError: no"),
     (call("cancelled"), Reason.CANCELLED, "was cancelled"),
-    (call("anything else"), Reason.UNKNOWN, "the cluster knows no call fit-9"),
+    (call("anything else"), Reason.UNKNOWN, "the cluster knows no task fit-9"),
 ]  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_managers_show_why_their_workers_do_not_start():
 
 def test_failures_are_grouped_by_cause_and_the_newest_is_first():
     table = failures_table(events().failures, NOW)
-    assert cells(table, "calls") == ["1", "3"]
+    assert cells(table, "tasks") == ["1", "3"]
     assert cells(table, "message") == ["no file", "no value"]
     words = dict(failure_in_words(failure("fit", 1), NOW))
     assert (words["Arguments"], words["Call"]) == ("(3,)", "fit-1")

@@ -192,7 +192,7 @@ def test_the_details_of_a_task_name_its_running_calls():
     table = tasks_table(now)
     title, parts, about = details_of("tasks", table.rows[0], table, watched)
     assert (title, about) == ("task fit", "fit")
-    assert dict(parts)["Calls that run longest"] == "fit-1 on small-7, for 12.0 s"
+    assert dict(parts)["Tasks that run longest"] == "fit-1 on small-7, for 12.0 s"
 
 
 def test_enter_shows_a_failure_whole_and_a_task_with_its_explanation():
