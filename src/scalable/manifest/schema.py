@@ -106,12 +106,12 @@ Outputs = Annotated[
 class Retries(Record):
     """Retries of failed tasks."""
 
-    count: NonNegativeInt = Field(description="Maximum number of further tries of one task.")
+    count: NonNegativeInt = Field(description="Maximum number of retries of one task.")
     backoff: Duration | None = Field(
-        default=None, description="Time before the second try; each later pause is twice as long."
+        default=None, description="Time before the first retry. Each later pause is twice as long."
     )
     on: tuple[ErrorName, ...] = Field(
-        default=(), description="Exceptions that are tried again, such as OSError; by default all."
+        default=(), description="Exceptions that are retried, such as OSError. Default: all."
     )
 
 
@@ -163,23 +163,23 @@ KeepResults = Annotated[
 class Project(Record):
     """The project."""
 
-    name: ProjectName = Field(description="Name of the project; part of run and cluster names.")
+    name: ProjectName = Field(description="Name of the project, part of run and cluster names.")
     default_storage: StorageUrl | None = Field(
         default=None,
-        description="Place of results: a directory, or a URL file:, s3://, gs:// or memory://.",
+        description="Storage for results: a directory, or a URL file:, s3://, gs:// or memory://.",
     )
     local_cache: ResultsUrl | None = Field(
         default=None,
-        description="Directory or URL of remembered results; by default in default_storage, or "
-        "else in the user's own cache directory.",
+        description="Directory or URL of the cache. Default: in default_storage if you set it, "
+        "else your own cache directory.",
     )
     cache_limit: Memory = Field(
         default="20G",
-        description="Size that remembered results may have; workers remove what is of least use.",
+        description="Size that the cache may have. Workers remove the least useful results.",
     )
     keep_results: KeepResults = Field(
         default=None,
-        description="Keep the result of each task of a run, so that the run can be resumed.",
+        description="Keep the result of each task of a run, so that you can resume the run.",
     )
 
 
@@ -194,21 +194,21 @@ def _python_module(path: str) -> str:
 
 SETUP = Field(
     default=(),
-    description="Lines for the shell that starts a worker, such as module load gcc. The first one "
-    "that fails ends the start.",
+    description="Lines for the shell that starts a worker, such as module load gcc. If a line "
+    "fails, the worker does not start.",
 )
 PYTHON = Field(
     default=None,
-    description="Interpreter of the workers; by default that of the user, or of the image.",
+    description="Python interpreter of the workers. Default: yours, or that of the image.",
 )
 
 
 class SecretSource(Record):
     """Source of a secret value. Exactly one of the two keys must be given."""
 
-    env: Text | None = Field(default=None, description="Environment variable of the user.")
+    env: Text | None = Field(default=None, description="Your environment variable.")
     file: Text | None = Field(
-        default=None, description="File on the user's machine; a line break at its end is left out."
+        default=None, description="File on your machine. A line break at its end is left out."
     )
 
     @model_validator(mode="after")
@@ -236,8 +236,8 @@ class Component(Record):
     image: Image | None = Field(default=None, description="Container image of the workers.")
     runtime: ComponentRuntime | None = Field(
         default=None,
-        description="Container runtime, by default the target's; host mounts the machine's "
-        "Python into the image.",
+        description="Container runtime. Default: the target's. With host, the machine's Python is "
+        "mounted into the image.",
     )
     cpus: PositiveFloat = Field(default=1, description="Cores that one worker reserves.")
     memory: Memory | None = Field(
@@ -249,8 +249,8 @@ class Component(Record):
     env: Environment = Field(default={}, description="Environment variables of the workers.")
     secrets: Secrets = Field(
         default={},
-        description="Variables of the workers whose values are in no record, script or log: name: "
-        "{env: NAME} or {file: PATH}, or a list of variables of the user's environment.",
+        description="Secret variables of the workers, kept out of records, scripts and logs: name: "
+        "{env: NAME} or {file: PATH}, or a list of your environment variables.",
     )
     preload_script: Annotated[Text, AfterValidator(_python_module)] | None = Field(
         default=None, description="Python module that a worker runs before its first task."
@@ -261,7 +261,7 @@ class Component(Record):
         default=None, description="Number of workers, or a map of minimum and maximum."
     )
     tags: tuple[Label, ...] = Field(
-        default=(), description="Labels that group components in reports; they route no tasks."
+        default=(), description="Labels that group components in reports. They do not route tasks."
     )
 
 
@@ -271,16 +271,16 @@ class Task(Record):
     component: Text = Field(description="Component whose workers run the tasks.")
     cache: bool = Field(
         default=False,
-        description="Remember results: an equal task of a later run is not run again.",
+        description="Cache results: an equal task of a later run is a cache hit, and does not run.",
     )
     retries: FurtherTries | None = Field(
         default=None,
-        description="Further tries of a failed task: a number, or a map of count, backoff and on.",
+        description="Retries of a failed task: a number, or a map of count, backoff and on.",
     )
     memory_on_retry: MemoryFactor | None = Field(
         default=None,
-        description="A task that ran out of memory is tried again in the smallest pool with so "
-        "many times the memory, such as 1.5x.",
+        description="Retry a task that ran out of memory in the smallest pool with at least this "
+        "multiple of the memory, such as 1.5x.",
     )
     outputs: Outputs = Field(
         default=(), description="Outputs: a list of names, or a map of name to path."
@@ -293,7 +293,7 @@ class Task(Record):
         default=None, description="Expected peak memory of one task, such as 2G."
     )
     after: tuple[Text, ...] = Field(
-        default=(), description="Tasks that must end before this one starts."
+        default=(), description="Tasks that must finish before this one starts."
     )
 
 
@@ -302,47 +302,47 @@ class Target(Record):
 
     provider: Text = Field(description="Name of the provider.")
     overlay: Text | None = Field(
-        default=None, description="Overlay that is merged in for this target."
+        default=None, description="Overlay that is merged into the manifest for this target."
     )
     adaptive: Bounds | None = Field(
         default=None,
-        description="Minimum and maximum number of workers in all pools; it follows the work.",
+        description="Minimum and maximum of workers in all pools. The number follows the load.",
     )
     idle_timeout: Duration | None = Field(
-        default=None, description="Time without work after which the cluster ends, such as 30min."
+        default=None, description="Time without work after which the cluster stops, such as 30min."
     )
     time_to_live: Duration | None = Field(
-        default=None, description="Age at which the cluster ends, such as 8h."
+        default=None, description="Age at which the cluster stops, such as 8h."
     )
     manager_grace: Duration | None = Field(
         default=None,
-        description="Time without a sign of a manager after which its idle workers end.",
+        description="Time without a manager's heartbeat after which its idle workers stop.",
     )
     spill_after: Duration | None = Field(
         default=None,
-        description="Time after which workers that did not start are asked of the next manager.",
+        description="Time to wait for workers before requesting them from the next manager.",
     )
     price_per_core_hour: NonNegativeFloat | None = Field(
         default=None, description="Price of one core for one hour."
     )
     prices: dict[Text, NonNegativeFloat] = Field(
         default={},
-        description="Component, or type of machine: price of one worker or machine for one hour. "
-        "They come before price_per_core_hour and before the provider's prices.",
+        description="Component or machine type: price of one worker or machine for one hour. "
+        "Overrides price_per_core_hour and the provider's prices.",
     )
     budget: PositiveFloat | None = Field(
         default=None,
-        description="Money that a cluster may spend; no pool grows once 80 % of it are spent.",
+        description="Money that a cluster may spend. Pools stop growing when 80 % of it is spent.",
     )
     keep_results: KeepResults = Field(
         default=None, description="As keep_results of the project, for this target."
     )
     setup: tuple[Text, ...] = Field(
-        default=(), description="As setup of a component, for all of them; these lines come first."
+        default=(), description="As setup of a component, for all of them. These lines come first."
     )
     secrets: Secrets = Field(default={}, description="As secrets of a component, for all of them.")
     python: Argument | None = Field(
-        default=None, description="As python of a component, for those that do not name one."
+        default=None, description="As python of a component, for those that do not set it."
     )
 
 
@@ -351,15 +351,15 @@ class Manager(Record):
 
     target: Text = Field(description="Target where the manager starts workers.")
     priority: int = Field(
-        default=0, strict=True, description="Order of managers; lower numbers are used first."
+        default=0, strict=True, description="Order of managers. Lower numbers are used first."
     )
     limits: dict[str, NonNegativeInt] = Field(
         default={}, description="Component: maximum number of workers that this manager starts."
     )
     scheduler_address: Text | None = Field(
         default=None,
-        description="HOST:PORT at which this manager's workers reach the scheduler, where that is "
-        "not the address that the manager itself uses.",
+        description="HOST:PORT at which this manager's workers reach the scheduler, if it differs "
+        "from the manager's own address for it.",
     )
 
 
@@ -371,5 +371,5 @@ class Managers(Record):
         description="Order of the managers: waterfall (by priority) or cheapest (by price).",
     )
     places: tuple[Manager, ...] = Field(
-        default=(), description="The managers; by default one, on the target that `up` names."
+        default=(), description="The managers. Default: one, on the target that you give to `up`."
     )

@@ -22,88 +22,85 @@ class AWSOptions(RemoteOptions):
 
     region: Argument | None = Field(
         default=None,
-        description="Region, such as us-east-1; by default that of the AWS configuration.",
+        description="Region, such as us-east-1. Default: that of your AWS configuration.",
     )
     cluster_type: Literal["fargate", "ec2"] = Field(
         default="fargate", description="Containers on Fargate, or on EC2 machines."
     )
     instance_type: Argument | None = Field(
         default=None,
-        description="Type of machine for ec2, such as m6i.xlarge; by default the cheapest that has "
-        "room for a worker.",
+        description="Machine type for ec2, such as m6i.xlarge. Default: the cheapest that fits a "
+        "worker.",
     )
     instance_types: tuple[Argument, ...] = Field(
-        default=(),
-        description="Types of machines for ec2, in the order in which they are tried.",
+        default=(), description="Machine types for ec2, in the order in which they are requested."
     )
     worker_cpu: PositiveInt | None = Field(
         default=None,
-        description="CPU of workers whose component names no cpus, in 1/1024 of a core.",
+        description="CPU of workers whose component sets no cpus, in 1/1024 of a core.",
     )
     worker_mem: PositiveInt | None = Field(
-        default=None,
-        description="Memory of workers whose component names no memory, in MiB.",
+        default=None, description="Memory of workers whose component sets no memory, in MiB."
     )
     spot: bool | Fraction = Field(
         default=False,
-        description="Spot capacity for workers, for all of them or for a fraction such as 0.7; "
-        "where there is none, workers are on demand.",
+        description="Spot capacity for all workers, or for a fraction such as 0.7. If there is "
+        "none, workers are on demand.",
     )
     spot_allocation: Literal["price-capacity-optimized", "capacity-optimized", "lowest-price"] = (
         Field(
             default="price-capacity-optimized",
-            description="Choice among the spot offers for ec2, as fleet requests name it.",
+            description="Spot allocation strategy for ec2, as in fleet requests.",
         )
     )
     vpc: Argument | None = Field(
-        default=None,
-        description="VPC; by default the default one, or if there is none, a new one.",
+        default=None, description="VPC. Default: the default VPC, or a new one if there is none."
     )
     subnets: tuple[Argument, ...] = Field(
-        default=(), description="Subnets of all machines; by default those of the VPC."
+        default=(), description="Subnets of all machines. Default: those of the VPC."
     )
     security_groups: tuple[Argument, ...] = Field(
         default=(),
-        description="Security groups of all machines; by default two are created for each cluster.",
+        description="Security groups of all machines. Default: two new ones for each cluster.",
     )
     zones: tuple[Argument, ...] = Field(
-        default=(), description="Zones such as us-east-1a; by default all with a subnet."
+        default=(), description="Zones, such as us-east-1a. Default: all with a subnet."
     )
     public: bool = Field(
         default=True,
-        description="Public addresses for the machines. Without them the subnets need a NAT "
-        "gateway or endpoints, and clients a way into the VPC.",
+        description="Public addresses for the machines. Without them, the subnets need a NAT "
+        "gateway or endpoints, and clients need a route into the VPC.",
     )
     clients_from: tuple[Argument, ...] = Field(
         default=("0.0.0.0/0",),
-        description="CIDR blocks from which clients reach the scheduler. All connections are "
-        "encrypted, and both sides show certificates of the cluster.",
+        description="CIDR blocks from which clients can reach the scheduler. All connections are "
+        "encrypted, and both sides use the cluster's certificates.",
     )
     ecs_cluster: Argument = Field(
-        default="scalable", description="ECS cluster of the tasks; created if it does not exist."
+        default="scalable",
+        description="ECS cluster of the tasks. It is created if it does not exist.",
     )
     execution_role_arn: Argument | None = Field(
         default=None,
-        description="Role that starts the tasks of Fargate; by default one is made for each "
-        "cluster.",
+        description="Role that starts the Fargate tasks. Default: a new one for each cluster.",
     )
     task_role_arn: Argument | None = Field(
         default=None,
-        description="Role that the workers themselves have; by default none on Fargate. For ec2 "
-        "the instance profile of the same name is used.",
+        description="Role of the workers themselves. Default on Fargate: none. For ec2, the "
+        "instance profile of the same name is used.",
     )
     manager_role_arn: Argument | None = Field(
         default=None,
-        description="Role of managers that run there; by default one is created for each cluster. "
-        "For ec2 the instance profile of the same name is used.",
+        description="Role of managers that run on AWS. Default: a new one for each cluster. For "
+        "ec2, the instance profile of the same name is used.",
     )
     ami: Argument | None = Field(
         default=None,
-        description="Machine image for ec2, with Docker; by default that of ECS with Amazon Linux "
+        description="Machine image for ec2, with Docker. Default: that of ECS with Amazon Linux "
         "2023.",
     )
     disk: Memory | None = Field(
-        default=None, description="Disk space of each machine; by default 20 GiB, 30 GiB for ec2."
+        default=None, description="Disk space of each machine. Default: 20 GiB, or 30 GiB for ec2."
     )
     logs_kept_days: PositiveInt = Field(
         default=14, description="Days for which CloudWatch keeps the output of machines."

@@ -47,64 +47,63 @@ class GCPOptions(RemoteOptions):
 
     region: Argument | None = Field(
         default=None,
-        description="Region, such as us-central1; by default that of `zone`, or of the variable "
+        description="Region, such as us-central1. Default: that of `zone`, or of the variable "
         "GOOGLE_CLOUD_REGION.",
     )
     zone: Argument | None = Field(
         default=None,
-        description="Zone, such as us-central1-a; by default any of the region that has machines.",
+        description="Zone, such as us-central1-a. Default: any of the region that has machines.",
     )
     project_id: Argument | None = Field(
-        default=None,
-        description="Project that is charged; by default that of the credentials.",
+        default=None, description="Project that is charged. Default: that of your credentials."
     )
     instance_type: Argument | None = Field(
         default=None,
-        description="Type of machine, such as e2-standard-4; by default the cheapest that fits.",
+        description="Machine type, such as e2-standard-4. Default: the cheapest that fits.",
     )
     instance_types: tuple[Argument, ...] = Field(
-        default=(), description="Types of machine that are tried in this order."
+        default=(), description="Machine types, in the order in which they are requested."
     )
     preemptible: Fraction = Field(
         default=False,
-        description="Use spot machines for workers: true, or the fraction of them. Where there "
-        "are none, workers get machines at the full price.",
+        description="Use spot machines for workers: true, or the fraction of them. If there are "
+        "none, workers get machines at the full price.",
     )
     network: Argument = Field(
         default="default",
         description="Network of all machines: its name, or projects/.../global/networks/...",
     )
     subnetwork: Argument | None = Field(
-        default=None, description="Subnetwork; by default the network's own one of the region."
+        default=None, description="Subnetwork. Default: the network's own one in the region."
     )
     network_tags: tuple[Argument, ...] = Field(
-        default=(), description="Network tags of all machines, for firewall rules of your own."
+        default=(), description="Network tags of all machines, for your own firewall rules."
     )
     external_ip: bool = Field(
         default=True,
-        description="Give machines an address outside the network. Without one, clients have to "
-        "be in the network, and images come through Private Google Access or Cloud NAT.",
+        description="Give machines an address outside the network. Without one, clients must be in "
+        "the network, and images come through Private Google Access or Cloud NAT.",
     )
     clients_from: tuple[AddressRange, ...] = Field(
         default=("0.0.0.0/0",),
-        description="Addresses from which clients reach the scheduler, such as 203.0.113.0/24. "
-        "The connection is TLS with the cluster's own certificates.",
+        description="Addresses from which clients can reach the scheduler, such as 203.0.113.0/24. "
+        "Connections use TLS with the cluster's own certificates.",
     )
     service_account: Argument | None = Field(
         default=None,
-        description="E-mail of the service account of the machines; by default the project's "
+        description="E-mail address of the machines' service account. Default: the project's "
         "default account.",
     )
     manager_service_account: Argument | None = Field(
         default=None,
-        description="E-mail of the service account of a manager's machine, which starts and ends "
-        "other machines; by default `service_account`.",
+        description="E-mail address of the service account for managers' machines, which start and "
+        "stop other machines. Default: `service_account`.",
     )
     machine_image: Argument = Field(
         default="projects/cos-cloud/global/images/family/cos-stable",
         description="Image of the boot disks: Container-Optimized OS.",
     )
     disk: Memory = Field(
-        default="30GB", description="Size of a boot disk, which holds the image of the container."
+        default="30GB", description="Size of a boot disk, which holds the container image."
     )
     disk_type: Argument = Field(default="pd-balanced", description="Type of the boot disks.")

@@ -36,33 +36,33 @@ class KubernetesOptions(RemoteOptions):
         default=None, description="Service account of the pods."
     )
     image_pull_secrets: tuple[Argument, ...] = Field(
-        default=(), description="Secrets with which images are pulled."
+        default=(), description="Secrets for pulling images."
     )
     resources: Resources | None = Field(
         default=None, description="Requests and limits in addition to those of the components."
     )
     mounts: TextMap = Field(
         default={},
-        description="Mounts of all workers: pvc://claim/path, configmap://name/key, "
-        "secret://name/key, hostpath:///path or emptydir://size, and the path in the pod.",
+        description="Mounts of all workers, each with its path in the pod: pvc://claim/path, "
+        "configmap://name/key, secret://name/key, hostpath:///path or emptydir://size.",
     )
     tolerations: tuple[dict[str, Any], ...] = Field(
-        default=(), description="Tolerations of the pods, as Kubernetes writes them."
+        default=(), description="Tolerations of the pods, as in Kubernetes."
     )
     node_selector: TextMap = Field(default={}, description="Labels that nodes must have.")
     priority_class: Argument | None = Field(default=None, description="Priority class of the pods.")
     pod_template: Text | None = Field(
-        default=None, description="YAML file of a pod that all pods are merged with."
+        default=None, description="YAML file of a pod with which all pods are merged."
     )
     manager_service_account: Argument | None = Field(
         default=None,
-        description="Service account of the managers' pods; by default one is made for each "
-        "cluster, with a Role and a RoleBinding.",
+        description="Service account of the managers' pods. Default: a new one for each cluster, "
+        "with a Role and a RoleBinding.",
     )
     context: Argument | None = Field(
-        default=None, description="Context of the kubeconfig; by default the current one."
+        default=None, description="Context of your kubeconfig. Default: the current one."
     )
     operator: bool = Field(
         default=False,
-        description="Run the cluster through the Dask Kubernetes operator, where it is installed.",
+        description="Run the cluster through the Dask Kubernetes operator. It must be installed.",
     )

@@ -30,7 +30,7 @@ class LocalOptions(ProviderOptions):
 
     max_workers: MaxWorkers | None = Field(
         default=DEFAULTS["max_workers"],
-        description="Maximum number of workers in all pools; by default one for each pool.",
+        description="Maximum number of workers in all pools. Default: one for each pool.",
     )
     threads_per_worker: PositiveInt = Field(
         default=DEFAULTS["threads_per_worker"],
@@ -38,12 +38,12 @@ class LocalOptions(ProviderOptions):
     )
     processes: bool = Field(
         default=DEFAULTS["processes"],
-        description="Whether workers are processes with memory limits, or threads of the "
-        "workflow's process.",
+        description="True for workers that are processes with memory limits, false for threads of "
+        "your script's process.",
     )
     interface: Interface | None = Field(
         default=DEFAULTS["interface"],
-        description="Network interface on which a detached cluster listens; by default loopback.",
+        description="Network interface on which a detached cluster listens. Default: loopback.",
     )
     containers: ContainerRuntime = Field(
         default=DEFAULTS["containers"],
@@ -51,6 +51,6 @@ class LocalOptions(ProviderOptions):
     )
     dashboard_address: Annotated[Text, AfterValidator(_listening)] | None = Field(
         default=DEFAULTS["dashboard_address"],
-        description="Address of the dashboard, such as :8787, on loopback unless a host is "
-        "written; by default there is none.",
+        description="Address of the dashboard, such as :8787. It is on loopback unless you write a "
+        "host. Default: no dashboard.",
     )

@@ -13,20 +13,20 @@ class RemoteOptions(ProviderOptions):
     """Base class of the options of targets with a scheduler in the backend."""
 
     image: Image | None = Field(
-        default=None, description="Image of the scheduler, and of components that name none."
+        default=None, description="Image of the scheduler, and of components that set none."
     )
     n_workers: PositiveInt | None = Field(
-        default=None, description="Number of workers in all pools; by default one for each pool."
+        default=None, description="Number of workers in all pools. Default: one for each pool."
     )
     env: Environment = Field(default={}, description="Environment of all containers.")
     manager: Literal["here", "there"] | None = Field(
         default=None,
         description="Where the manager runs: `there`, next to the scheduler (default of detached "
-        "clusters), or `here` on this machine (default of sessions, in their own process).",
+        "clusters), or `here`, on your machine (default of sessions, in their own process).",
     )
     start_timeout: Duration = Field(
         default="10m",
-        description="Time within which a machine or pod has to be there and run its program.",
+        description="Time within which a machine or pod must exist and run its program.",
     )
     abandoned_after: Duration = Field(
         default="5m",
@@ -34,10 +34,10 @@ class RemoteOptions(ProviderOptions):
     )
     allow_version_mismatch: bool = Field(
         default=False,
-        description="Accept an image with another release of distributed than this machine's; "
-        "the difference is only warned of.",
+        description="Accept an image with another release of distributed than your machine's. You "
+        "only get a warning.",
     )
     reconnect_within: Duration = Field(
         default="2m",
-        description="Time for which tasks wait for a client whose connection was cut.",
+        description="Time after which a client's tasks are cancelled if its connection was lost.",
     )

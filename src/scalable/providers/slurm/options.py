@@ -33,7 +33,7 @@ def _directive(text: str) -> str:
 class SlurmOptions(ProviderOptions):
     """Options of a target with ``provider: slurm``."""
 
-    queue: Argument | None = Field(default=None, description="Partition; by default the site's.")
+    queue: Argument | None = Field(default=None, description="Partition. Default: the site's.")
     account: Argument | None = Field(default=None, description="Account that is charged.")
     walltime: Walltime | None = Field(
         default=None, description="Time limit of a job, such as 04:00:00 or 1-12:00:00."
@@ -49,24 +49,24 @@ class SlurmOptions(ProviderOptions):
     reservation: Argument | None = Field(default=None, description="Reservation to run in.")
     scheduler: Literal["login", "job"] = Field(
         default="login",
-        description="Place of a detached cluster's scheduler: the login node, or a separate job.",
+        description="Where a detached cluster's scheduler runs: the login node, or a separate job.",
     )
     scheduler_port: Port = Field(
-        default=8786, description="Port of the scheduler; if it is taken, the next free one."
+        default=8786, description="Port of the scheduler. If it is taken, the next free one."
     )
     worker_port_range: PortRange | None = Field(
         default=None, description="Ports that workers may listen on, such as 40000:41000."
     )
     n_workers: PositiveInt | None = Field(
-        default=None, description="Number of workers in all pools; by default one for each pool."
+        default=None, description="Number of workers in all pools. Default: one for each pool."
     )
     at_most: PositiveInt | None = Field(
         default=None,
-        description="Maximum number of jobs of workers that wait or run at once.",
+        description="Maximum number of worker jobs that are pending or running at once.",
     )
     directives: tuple[Annotated[Text, AfterValidator(_directive)], ...] = Field(
-        default=(), description="Further options of sbatch that scalable does not set itself."
+        default=(), description="Further sbatch options that scalable does not set itself."
     )
     logs: Annotated[Text, AfterValidator(allowed(LOGS))] | None = Field(
-        default=None, description="Directory for the logs of jobs; by default next to the run."
+        default=None, description="Directory for job logs. Default: next to the run."
     )
