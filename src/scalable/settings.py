@@ -11,46 +11,46 @@ from pathlib import Path
 
 from scalable.errors import ClusterError
 
-#: Name of the target, unless the script or ``--target`` names one.
+#: Name of the target, unless your script or ``--target`` sets one.
 TARGET = "SCALABLE_TARGET"
-#: Path of the manifest, unless a command or the script names one. Default: ``scalable.yaml``,
+#: Path of the manifest, unless a command or your script sets one. Default: ``scalable.yaml``,
 #: ``scalable.yml`` or ``scalable.toml`` in the working directory.
 MANIFEST = "SCALABLE_MANIFEST"
-#: On shows the tracebacks of errors that are otherwise reported in one line. Default: off.
+#: If on, you see the tracebacks of errors that otherwise take one line. Default: off.
 DEBUG = "SCALABLE_DEBUG"
-#: Off records no runs. Default: on.
+#: If off, no runs are recorded. Default: on.
 TELEMETRY = "SCALABLE_TELEMETRY"
-#: Directory of the records of runs. Default: ``.scalable/runs`` in the working directory.
+#: Directory of run records. Default: ``.scalable/runs`` in the working directory.
 RUNS_DIR = "SCALABLE_RUNS_DIR"
-#: Off keeps the arguments of tasks out of the records of failed tasks. Default: on.
+#: If off, records of failed tasks do not contain the tasks' arguments. Default: on.
 RECORD_ARGUMENTS = "SCALABLE_RECORD_ARGUMENTS"
-#: Off makes processes of one machine send large data through sockets. Default: on.
+#: If off, processes on one machine send large data through sockets. Default: on.
 SHARED_MEMORY = "SCALABLE_SHARED_MEMORY"
-#: Set by ``scalable run``: the target of the workflow, which replaces the script's own.
+#: Set by ``scalable run``: the target that replaces the script's own.
 RUN_TARGET = "SCALABLE_RUN_TARGET"
-#: Set by ``scalable run``: a file with the plan that sessions on the manifest start.
+#: Set by ``scalable run``: a file with the plan for sessions on the manifest.
 RUN_PLAN = "SCALABLE_RUN_PLAN"
 #: Set by ``scalable run``: a file to which each session appends the directory of the run it opens.
 RUN_LIST = "SCALABLE_RUN_LIST"
-#: Set by ``scalable run``: a file in which each session shows the overviews of its cluster.
+#: Set by ``scalable run``: a file for the overviews of each session's cluster.
 RUN_OVERVIEWS = "SCALABLE_RUN_OVERVIEWS"
-#: Set by ``scalable run --resume``: the directory of the run whose results replace tasks.
+#: Set by ``scalable run --resume``: the directory of the run whose results are reused.
 RESUMED = "SCALABLE_RESUMED"
-#: Set by ``scalable run --keep-despite-code``: results count despite changed code.
+#: Set by ``scalable run --keep-despite-code``: results are reused despite changed code.
 RESUMED_DESPITE_CODE = "SCALABLE_RESUMED_DESPITE_CODE"
 #: Set by ``scalable run --synchronous``: tasks run in the threads that wait for them.
 SYNCHRONOUS = "SCALABLE_SYNCHRONOUS"
-#: Name of the running cluster that sessions attach to instead of starting one.
+#: Name of the running cluster to which your sessions attach. Without it, they start one.
 CLUSTER = "SCALABLE_CLUSTER"
-#: Money that a cluster of a session may spend; overrides the target's budget.
+#: Money that a session's cluster may spend. It overrides the target's budget.
 BUDGET = "SCALABLE_BUDGET"
-#: Largest size of a file that is uploaded to backends without your file system. Default: 10MiB.
+#: Maximum size of a file that is uploaded to backends without your file system. Default: 10MiB.
 CODE_FILE_LIMIT = "SCALABLE_CODE_FILE_LIMIT"
-#: Largest size of all files that are uploaded to such backends. Default: 64MiB.
+#: Maximum size of all files that are uploaded to such backends. Default: 64MiB.
 CODE_LIMIT = "SCALABLE_CODE_LIMIT"
 #: Set in the containers of Kubernetes and clouds: the name of the image.
 IMAGE = "SCALABLE_IMAGE"
-#: Set for a scheduler in a container whose clients may have another release of distributed.
+#: Set for schedulers in containers if clients may have another release of distributed.
 ALLOW_VERSION_MISMATCH = "SCALABLE_ALLOW_VERSION_MISMATCH"
 
 #: Name of the directory of scalable in a directory of the user.

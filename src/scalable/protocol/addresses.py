@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Any, NamedTuple
 
-#: Set where a backend can pass the address to listen on only by the environment.
+#: Set if a backend can pass the listening address only through the environment.
 HOST_VARIABLE = "SCALABLE_HOST"
 #: Host on which servers listen unless another host is given.
 LOOPBACK = "127.0.0.1"

@@ -41,9 +41,9 @@ STREAMS = (
 RUN_FILE = "run.json"
 #: The numbers of the report.
 SUMMARY_FILE = "summary.json"
-#: What the next plan needs: counts, spans and running times of tasks.
+#: Data for the next plan: counts, spans and running times of tasks.
 MEASUREMENTS_FILE = "measurements.json"
-#: The plan that was started.
+#: The plan that the run started with.
 PLAN_FILE = "plan.json"
 #: Digest of the resolved manifest.
 LOCK_FILE = "manifest.lock"

@@ -174,7 +174,7 @@ def detail(attachments: Sequence[Mapping[str, Any]], name: str) -> str | None:
 # Start of machines --------------------------------------------------------------------------------
 
 
-#: Set on EC2 machines: the ARN of the secret with the files, which does not reveal them.
+#: Set on EC2 machines: the ARN of the secret with the files. It does not reveal them.
 FILES_AT_VARIABLE = "SCALABLE_FILES_AT"
 #: Maximum number of bytes of user data.
 LIMIT = 16_384

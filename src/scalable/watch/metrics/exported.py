@@ -63,7 +63,7 @@ def _cluster(overview: Overview) -> Iterator[Metric]:
     if (started := facts.get("started_at")) is not None:
         words = "Time at which the scheduler started, in seconds since 1970."
         yield GaugeMetricFamily("scalable_cluster_start_timestamp_seconds", words, value=started)
-    words = "State of the cluster: 1 for the present state, 0 for all others."
+    words = "State of the cluster: 1 for the current state, 0 for all others."
     states = GaugeMetricFamily("scalable_cluster_state", words, labels=["state"])
     for state in STATES:
         states.add_metric([state], state == facts.get("state"))
@@ -80,25 +80,25 @@ def _cluster(overview: Overview) -> Iterator[Metric]:
 def _pools(pools: Mapping[str, PoolOverview]) -> Iterator[Metric]:
     tags = {tag: label(tag) for tag in pools}
     for name in ("wanted", "running", "launching", "draining", "failed", "suspended"):
-        words = f"Workers of the pool that are {name}."
+        words = f"The pool's {name} workers."
         metric = GaugeMetricFamily(f"scalable_pool_{name}_workers", words, labels=["pool"])
         for tag, pool in pools.items():
             metric.add_metric([tags[tag]], getattr(pool.status, name))
         yield metric
     for name, field, words in (
-        ("busy_workers", "busy", "Connected workers of the pool that have tasks."),
-        ("idle_workers", "idle", "Connected workers of the pool that have no tasks."),
-        ("slots", "slots", "Slots of the connected workers of the pool."),
-        ("used_slots", "used_slots", "Slots of the pool that running tasks take."),
-        ("waiting_calls", "waiting", "Tasks that wait for the pool, for whatever reason."),
+        ("busy_workers", "busy", "The pool's connected workers with tasks."),
+        ("idle_workers", "idle", "The pool's connected workers without tasks."),
+        ("slots", "slots", "Slots of the pool's connected workers."),
+        ("used_slots", "used_slots", "Slots of the pool that running tasks use."),
+        ("waiting_calls", "waiting", "Queued and blocked tasks of the pool."),
     ):
         metric = GaugeMetricFamily(f"scalable_pool_{name}", words, labels=["pool"])
         for tag, pool in pools.items():
             metric.add_metric([tags[tag]], getattr(pool, field))
         yield metric
-    words = "Whether no more workers are started for the pool because they kept failing."
+    words = "1 if the pool is degraded: its workers kept failing, and no more are started."
     degraded = GaugeMetricFamily("scalable_pool_degraded", words, labels=["pool"])
-    words = "Workers of the pool that were lost and replaced since their manager started."
+    words = "Workers of the pool that were lost and replaced since the manager started."
     lost = CounterMetricFamily("scalable_pool_lost_workers", words, labels=["pool"])
     for tag, pool in pools.items():
         degraded.add_metric([tags[tag]], pool.status.degraded)
@@ -109,13 +109,13 @@ def _pools(pools: Mapping[str, PoolOverview]) -> Iterator[Metric]:
 
 def _calls(tasks: Iterable[TaskOverview]) -> Iterator[Metric]:
     named = ["task", "pool"]
-    words = "Tasks that have not ended, by task name and state (running or waiting)."
+    words = "Unfinished tasks by task name and state: running, or waiting (queued or blocked)."
     calls = GaugeMetricFamily("scalable_calls", words, labels=[*named, "state"])
-    words = "Tasks that have ended, by task name and result (done, failed, cancelled, or found)."
+    words = "Finished tasks by task name and result: done, failed, cancelled, or found (cache hit)."
     ended = CounterMetricFamily("scalable_calls_ended", words, labels=[*named, "result"])
-    words = "Running times of tasks that have ended."
+    words = "Running times of finished tasks."
     running = SummaryMetricFamily("scalable_call_duration_seconds", words, labels=named)
-    words = "Times for which tasks that have ended waited for a worker only."
+    words = "Queue times of finished tasks: from ready to running, without transfers."
     queued = SummaryMetricFamily("scalable_call_queue_seconds", words, labels=named)
     for names, task in _labelled(tasks):
         for state in ("running", "waiting"):
@@ -137,13 +137,13 @@ def _labelled(tasks: Iterable[TaskOverview]) -> Iterator[tuple[Sequence[str], Ta
 
 
 def _scaling(overview: Overview) -> Iterator[Metric]:
-    words = "Changes of the wanted number of workers."
+    words = "Changes of the desired number of workers."
     decisions = CounterMetricFamily("scalable_scaling_decisions", words, labels=["pool", "action"])
     for tag, actions in overview.scaled.items():
         for action, count in actions.items():
             decisions.add_metric([label(tag), action], count)
     yield decisions
-    words = "Failures by class: of tasks, of workers that did not start, of pools and of budgets."
+    words = "Failures of tasks, worker starts, pools and budgets, by class."
     failures = CounterMetricFamily("scalable_failures", words, labels=["failure_class"])
     counts: Counter[str] = Counter()
     for name, count in overview.failures.items():
@@ -154,7 +154,7 @@ def _scaling(overview: Overview) -> Iterator[Metric]:
 
 
 def _end(overview: Overview) -> Iterator[Metric]:
-    words = "Predicted end of the known tasks, and an interval of 80 %, in seconds since 1970."
+    words = "Predicted finish of all current tasks, with an 80 % interval, in seconds since 1970."
     end = GaugeMetricFamily("scalable_predicted_end_timestamp_seconds", words, labels=["bound"])
     bounds = {"expected": overview.end.at, "low": overview.end.low, "high": overview.end.high}
     for bound, at in bounds.items():
@@ -167,9 +167,9 @@ def _costs(cost: Mapping[str, object]) -> Iterator[Metric]:
     yield CounterMetricFamily(
         f"scalable_cost_{_MONEY}", "Cost so far.", value=_number(cost, "cost")
     )
-    words = "Part of the cost that was paid for time without tasks."
+    words = "Part of the cost for time without tasks."
     yield CounterMetricFamily(f"scalable_idle_cost_{_MONEY}", words, value=_number(cost, "idle"))
-    words = "Cost of one hour with the machines that run now."
+    words = "Cost of one hour with the current machines."
     per_hour = _number(cost, "per_hour")
     yield GaugeMetricFamily(f"scalable_cost_{_MONEY}_per_hour", words, value=per_hour)
     if cost.get("budget") is not None:
@@ -177,7 +177,7 @@ def _costs(cost: Mapping[str, object]) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"scalable_budget_{_MONEY}", "The budget.", value=budget)
     words = "Cost of the pool's workers so far."
     spent = CounterMetricFamily(f"scalable_pool_cost_{_MONEY}", words, labels=["pool"])
-    words = "Part of the cost of the pool's workers that was paid for time without tasks."
+    words = "Part of the cost of the pool's workers for time without tasks."
     idle = CounterMetricFamily(f"scalable_pool_idle_cost_{_MONEY}", words, labels=["pool"])
     pools = cost.get("pools")
     for tag, own in (pools if isinstance(pools, Mapping) else {}).items():
