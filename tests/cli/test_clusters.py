@@ -429,8 +429,9 @@ def test_down_of_one_that_failed_clears_it_away(invoke, recorded):
     assert invoke("down", "one", "--yes").code == 0
 
 
-def test_counts_beyond_the_targets_most_are_asked_about(invoke, monkeypatch, recorded):
-    recorded(max_workers=4)
+@pytest.mark.parametrize("option", ["max_workers", "at_most"])
+def test_counts_beyond_the_targets_limit_are_asked_about(invoke, monkeypatch, recorded, option):
+    recorded(max_workers=4, limited_by=option)
     asked = []
     monkeypatch.setattr(
         "scalable.cli.commands.scale.scale",
@@ -438,7 +439,7 @@ def test_counts_beyond_the_targets_most_are_asked_about(invoke, monkeypatch, rec
     )
     refused = invoke("scale", "one", "model=4")
     assert (refused.code, asked) == (2, [])
-    assert "A total of 5 workers exceeds max_workers 4. Start them?" in refused.err
+    assert f"A total of 5 workers exceeds {option} 4. Start them?" in refused.err
     assert invoke("scale", "one", "model=3").code == 0
     assert invoke("scale", "one", "model=4", "--yes").code == 0
     assert asked == [{"model": 3}, {"model": 4}]

@@ -212,6 +212,32 @@ def test_a_workflow_runs_on_a_cluster_that_goes_on(place, tmp_path):
     program("down", "one", "--yes")
 
 
+@pytest.mark.parametrize("end", ["", "1 / 0", "os.kill(os.getppid(), signal.SIGTERM)"])
+def test_run_detach_deletes_its_own_cluster(place, tmp_path, end):
+    (tmp_path / "workflow.py").write_text(
+        "import os, signal, time, scalable\n"
+        "with scalable.ScalableSession.from_yaml() as client:\n"
+        "    print(client.submit(os.getppid, tag='a').result(), os.environ['SCALABLE_CLUSTER'])\n"
+        f"    {end}\n    time.sleep({60 if 'kill' in end else 0})\n"
+    )
+    done = program("run", "--target", "local", "--detach")
+    pid, cluster = done.stdout.split("\n", 1)[0].split()
+    assert int(pid) != os.getpid()
+    assert len(cluster) == 36
+    assert done.returncode == {"": 0, "1 / 0": 1}.get(end, 130), done.stderr
+    status = {"": "completed", "1 / 0": "failed"}.get(end, "cancelled")
+    assert f"Status:   {status}" in done.stdout
+    assert "Tasks:    1 succeeded" in done.stdout
+    nothing_is_left(tmp_path)
+
+
+def test_run_detach_makes_its_cluster_itself(place, tmp_path):
+    (tmp_path / "workflow.py").touch()
+    for option in ("--cluster=one", "--synchronous"):
+        done = program("run", "--detach", option)
+        assert (done.returncode, "leave out --cluster" in done.stderr) == (2, True)
+
+
 def test_an_embedded_cluster_is_listed_while_its_process_lives(place, tmp_path, eventually):
     with ScalableSession.from_yaml("scalable.yaml", "threads") as client:
 

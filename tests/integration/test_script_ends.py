@@ -119,6 +119,22 @@ def test_a_script_that_is_interrupted(script, tmp_path):
     assert run_of(tmp_path)[1]["status"] == "cancelled"
 
 
+def test_a_second_interrupt_while_a_session_closes(script):
+    process = script(
+        "session = ScalableSession.local({'a': 1}, processes=False)\n"
+        "def interrupt():\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "with session as client:\n"
+        "    future = client.submit(work, tag='a')\n"
+        "    while not any(client.processing().values()):\n        time.sleep(0.01)\n"
+        "    threading.Timer(0.2, interrupt).start()\n"
+        "    interrupt()\n"
+    )
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT), errors
+    assert "KeyboardInterrupt" in errors
+    assert "CancelledError" not in errors
+
+
 #: Shows the scratch space of the workers, and runs until it is killed.
 RUN = f"""
 with session as client:

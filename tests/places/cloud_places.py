@@ -11,6 +11,8 @@ components:
   crops: {cpus: 0.5, memory: 1G, workers: 2, env: {SEASON: dry}}
   statistics: {cpus: 0.25, memory: 512M, workers: 1}
 """
+#: The value of a secret of the pool "crops".
+SECRET = "s3cret-7d20"
 #: A module of the workflow: no file of this machine is on the machines, so it has to be carried.
 WORK = """
 import os
@@ -24,6 +26,10 @@ def where(_=None):
 
 def season():
     return os.environ["SEASON"]
+
+
+def key():
+    return os.environ.get("API_KEY")
 
 
 def beside():
@@ -64,12 +70,15 @@ def cloud(request):
 def cloud_place(cloud, tmp_path_factory):
     """A directory with the manifest, and the shell of a user."""
     directory = tmp_path_factory.mktemp("cloud")
-    (directory / "scalable.yaml").write_text(cloud.manifest(COMPONENTS))
+    secret = "env: {SEASON: dry}, secrets: {API_KEY: {env: CROPS_KEY}}"
+    components = COMPONENTS.replace("env: {SEASON: dry}", secret)
+    (directory / "scalable.yaml").write_text(cloud.manifest(components))
     (directory / "cloud_work.py").write_text(WORK)
     (directory / "table.csv").write_text("1,2")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         patch.syspath_prepend(directory)
+        patch.setenv("CROPS_KEY", SECRET)
         patch.setenv("XDG_STATE_HOME", str(directory / "state"))
         cloud.use(patch)
         yield directory

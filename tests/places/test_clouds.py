@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from cloud_places import COMPONENTS, on
+from cloud_places import COMPONENTS, SECRET, on
 
 from scalable import ScalableSession
 from scalable.clusters import ending
@@ -56,6 +56,21 @@ def test_no_credential_is_in_the_environment_or_the_command_line(session, cloud_
     text = json.dumps(told)
     assert "PRIVATE KEY" not in text
     assert "BEGIN CERT" not in text
+
+
+def test_secrets_reach_their_pool_and_no_file_or_machine_shows_them(
+    cloud, session, cloud_work, cloud_place
+):
+    assert session.client.submit(cloud_work.key, tag="crops").result(60) == SECRET
+    assert session.client.submit(cloud_work.key, tag="statistics").result(60) is None
+    if (
+        cloud.provider == "gcp"
+    ):  # on AWS, the definitions of tasks are checked in test_aws_session.py
+        listed = cloud.asked(lambda asked: asked.api.compute("GET", "aggregated/instances"))
+        assert "metadata" in str(listed)
+        assert SECRET not in str(listed)
+    held = [f for f in cloud_place.rglob("*") if f.is_file() and SECRET.encode() in f.read_bytes()]
+    assert held == []
 
 
 @on("aws-ec2")

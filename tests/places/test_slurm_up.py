@@ -55,6 +55,23 @@ def test_a_cluster_on_slurm(on_slurm, place, scheduler, eventually):
     assert [p.name for p in (place / "state/scalable/clusters").iterdir()] == [".lock"]
 
 
+def test_a_run_whose_scheduler_is_a_job(on_slurm, place, eventually):
+    (place / "scalable.yaml").write_text(MANIFEST % "job")
+    (place / "workflow.py").write_text(
+        "import os, subprocess, scalable\n"
+        "with scalable.ScalableSession.from_yaml() as client:\n"
+        "    print(client.submit(os.getenv, 'SLURM_JOB_ID', tag='a').result())\n"
+        "    print(subprocess.check_output(['squeue', '-h', '-o', '%j'], text=True))\n"
+    )
+    done = program("run", "--target", "hpc", "--detach")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0].isdigit()
+    assert ".@scheduler" in done.stdout
+    assert "Tasks:    1 succeeded" in done.stdout
+    eventually(lambda: on_slurm.jobs() == [], timeout=60)
+    assert [p.name for p in (place / "state/scalable/clusters").iterdir()] == [".lock"]
+
+
 def test_the_manager_of_slurm_workers_is_killed_and_resumed(on_slurm, place, eventually):
     (place / "scalable.yaml").write_text(MANIFEST % "login")
     assert program("up", "--target", "hpc", "--name", "one", "--yes").returncode == 0

@@ -158,8 +158,8 @@ def refuse_gone(directory: ClusterDirectory) -> None:
         )
 
 
-def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
-    """Return (total workers, ``max_workers``) if new counts would exceed the target's limit.
+def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, str] | None:
+    """Return (total workers, limit as "option N") if new counts would exceed the target's limit.
     Return None otherwise, or if there are several managers. ClusterError for an unknown pool.
     """
     directory = find(name)
@@ -176,7 +176,9 @@ def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
     now = {tag: int(pool["wanted"]) for tag, pool in status.get("pools", {}).items()}
     total = sum((now | dict(counts)).values())
     grows = any(count > now.get(tag, 0) for tag, count in counts.items())
-    return (total, record.max_workers) if grows and total > record.max_workers else None
+    if not grows or total <= record.max_workers:
+        return None
+    return total, f"{record.limited_by} {record.max_workers}"
 
 
 def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -74,6 +74,7 @@ def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
         labels=labels,
         wanted=dict(plan.scale_plan.workers_by_tag),
         max_workers=None if most is None else most[1],
+        limited_by="max_workers" if most is None else most[0],
         adaptive={tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
         adaptive_maximum=bounds.maximum,
         expectations=expectations(spec, plan),

@@ -51,6 +51,7 @@ class SchedulerServices:
         """Set the cluster's name, tasks and ``max_workers`` on its scheduler."""
         scheduler.tags_of_tasks = self._record.tasks
         scheduler.max_workers = self._record.max_workers
+        scheduler.limited_by = self._record.limited_by
         if not self._record.embedded:
             scheduler.cluster_name = self._record.name
 

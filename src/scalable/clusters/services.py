@@ -29,6 +29,8 @@ SCHEDULER = names.SCHEDULER
 #: Kind of programs that are processes of the machine where they were started.
 PROCESS = "process"
 START_TIMEOUT_S = 30.0
+#: Seconds that commands wait for a cluster, whose jobs may be queued.
+READY_TIMEOUT_S = 3600.0
 #: Shell script that starts "$@" in the background and prints its process id.
 _APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 

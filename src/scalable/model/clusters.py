@@ -32,6 +32,7 @@ _TEXTS = (
     "stage",
     "services",
     "manager_policy",
+    "limited_by",
 )
 _MAPS = ("creator", "managers", "wanted", "tasks", "labels", "adaptive", "expectations", "place")
 _LIMITS = (
@@ -95,6 +96,8 @@ class ClusterRecord:
     wanted: Mapping[str, int] = field(default_factory=dict)
     #: Limit of all workers on its target.
     max_workers: int | None = None
+    #: Option of the target that sets this limit.
+    limited_by: str = "max_workers"
     #: Minimum and maximum of each adaptive pool, by tag; maximum None for no limit.
     adaptive: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     #: Limit of the workers of all pools together.

@@ -123,6 +123,7 @@ class PoolReader:
         since = self._since.get(tag)
         name = getattr(self._scheduler, "cluster_name", "")
         most = getattr(self._scheduler, "max_workers", None)
+        option = getattr(self._scheduler, "limited_by", "max_workers")
         return PoolFacts(
             tag=tag,
             known_tags=tuple(sorted(pools)),
@@ -143,6 +144,7 @@ class PoolReader:
             wanted_in_all=sum(pool.wanted for pool in pools.values()),
             # Each of several managers has a target with its own limit.
             max_workers=most if len(list(cluster.managers)) <= 1 else None,
+            limited_by=option,
             launching_s=None if since is None else now - since,
             usual_start_s=self._usual_start_s(tag),
             leaving=tuple(

@@ -92,6 +92,15 @@ def _is_news(record: logging.LogRecord) -> bool:
 logging.getLogger("distributed.comm.tcp").addFilter(_is_news)
 
 
+def _is_not_cancelled(record: logging.LogRecord) -> bool:
+    """Return False for coroutines that a second Ctrl-C cancels with the scheduler's loop."""
+    error = record.exc_info[0] if record.exc_info else None
+    return error is not asyncio.CancelledError
+
+
+logging.getLogger("distributed.scheduler").addFilter(_is_not_cancelled)
+
+
 class PoolScheduler(
     GuardedHttp,
     PrivateNode,
@@ -115,6 +124,8 @@ class PoolScheduler(
     cluster_name = ""
     #: Upper limit of all workers on the cluster's target, or None.
     max_workers: int | None = None
+    #: Option of the target that sets this limit.
+    limited_by = "max_workers"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()

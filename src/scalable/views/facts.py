@@ -83,6 +83,8 @@ class PoolFacts:
     #: Number of desired workers of all pools together; ``max_workers`` limits it.
     wanted_in_all: int = 0
     max_workers: int | None = None
+    #: Option of the target that sets ``max_workers``.
+    limited_by: str = "max_workers"
     #: Seconds since the first worker that is starting was requested, or None.
     launching_s: float | None = None
     #: Seconds that workers of this pool usually take to start, or None.

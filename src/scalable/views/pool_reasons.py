@@ -145,11 +145,11 @@ def _start(pool: PoolFacts) -> str:
 
 
 def _at_most(pool: PoolFacts) -> str:
-    """Return a hint if ``max_workers`` forbids another worker, otherwise ""."""
+    """Return a hint if the target's limit forbids another worker, otherwise ""."""
     if pool.max_workers is None or pool.wanted_in_all < pool.max_workers:
         return ""
     own = 0 if pool.status is None else pool.status.wanted
-    words = f"max_workers {pool.max_workers} of the target allows no more workers: "
+    words = f"{pool.limited_by} {pool.max_workers} of the target allows no more workers: "
     fewer = ", or give another pool fewer" if pool.wanted_in_all > own else ""
     return f"{words}raise it in the manifest{fewer}"
 

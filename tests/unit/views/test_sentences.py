@@ -167,6 +167,8 @@ def test_no_advice_exceeds_max_workers(name):
     assert "a=2" in explain_pool(replace(full, wanted_in_all=1, cluster_name="c")).advice
     advice = explain_pool(replace(full, wanted_in_all=2)).advice
     assert advice == f"wait; {allows}, or give another pool fewer"
+    jobs = replace(full, wanted_in_all=2, limited_by="at_most")
+    assert explain_pool(jobs).advice.startswith("wait; at_most 2 of the target allows no more")
     alone = replace(full, max_workers=1, wanted_in_all=1)
     assert explain_pool(alone).advice == f"wait; {allows.replace('2', '1')}"
     nothing = empty(max_workers=2, wanted_in_all=2, cluster_name=name)

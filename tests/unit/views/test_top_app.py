@@ -43,7 +43,7 @@ class Made:
         return [f"[bold]{about}[/] waits for a slot"]
 
     def beyond_most(self, counts):
-        return (9, 4) if sum(counts.values()) > 4 else None
+        return (9, "max_workers 4") if sum(counts.values()) > 4 else None
 
     def scale(self, counts):
         self.did.append(counts)

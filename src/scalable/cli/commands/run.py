@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,8 +34,13 @@ from scalable.cli.resuming import (
     unkept,
 )
 from scalable.cli.workflow import Followed, ScriptTerminal, run_script, script_environment
+from scalable.clusters.creation import DetachOptions
+from scalable.clusters.ending import end
+from scalable.clusters.record import default_name
 from scalable.clusters.remote import flush_run
+from scalable.clusters.services import READY_TIMEOUT_S, wait_until_ready
 from scalable.errors import RunError
+from scalable.model import names
 from scalable.records import find
 from scalable.runs import RunPart, amend_status, read_run, report, require_writable, summarize
 from scalable.runs.streams import StoredRows, stream_path
@@ -50,6 +56,10 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 #: Maximum wait until the cluster's scheduler has recorded the last finished tasks.
 _RECORDED_S = 10.0
+#: Seconds without work after which a run's own cluster stops, if this process was killed.
+_ABANDONED_S = 600.0
+#: Characters of a default name to which a suffix is added.
+_LONGEST_NAME = names.CLUSTER.longest - 7
 _ARGUMENTS = "scalable.workflow_arguments"
 
 
@@ -83,6 +93,12 @@ class RunCommand(click.Command):
     metavar="NAME",
     shell_complete=complete_cluster,
     help="Use this running cluster instead of starting one; it keeps running afterwards.",
+)
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Run on a detached cluster that is made for this run, as by `scalable up`, and deleted "
+    "after it. With the target's `scheduler: job`, its scheduler runs in a job.",
 )
 @click.option(
     "--resume",
@@ -120,6 +136,7 @@ def command(  # noqa: PLR0913 - what a user may say
     *,
     workflow: Path | None,
     cluster: str | None,
+    detach: bool,
     resume: str | None,
     keep_despite_code: bool,
     synchronous: bool,
@@ -142,13 +159,15 @@ def command(  # noqa: PLR0913 - what a user may say
     resume, given = split_path(resume, given)
     path, script = _manifest_and_script(given, manifest_file, workflow)
     asked = AskedPlan(**objective, budget=budget, file=plan_file)
+    if detach and (cluster is not None or synchronous):
+        raise click.UsageError("--detach makes a cluster: leave out --cluster and --synchronous")
     _refuse_running(asked, cluster, synchronous=synchronous)
     _refuse_new(resume, keep_despite_code=keep_despite_code)
     # Errors of the request are raised here, before anything has started.
     request, plan = asked.read(path, target)
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
     if plan is None:
-        plan = asked.make(request, output)
+        plan = asked.make(request, output, detached=detach)
     if dry_run:
         output.show(plan_result(plan))
         return 0
@@ -162,17 +181,21 @@ def command(  # noqa: PLR0913 - what a user may say
     # A name that starts with "-" would be an option of the interpreter.
     command_line = [sys.executable, f"./{script}" if str(script)[0] == "-" else str(script)]
     command_line += ctx.meta[_ARGUMENTS]
-    part = None if cluster is None else _part_of_run(directory)
     if resumed is not None and (lacking := nothing_kept(resumed)) is not None:
         output.warn(lacking)
+    budget = budget_of(plan) if plan_file else budget
     environ = _environment(
-        budget_of(plan) if plan_file else budget,
+        None if detach else budget,
         resumed,
         synchronous=synchronous,
         despite_code=keep_despite_code,
     )
     with ExitStack() as stack:
-        if asked.chosen:
+        if detach:
+            directory = stack.enter_context(_own_cluster(request, plan, budget, output))
+            cluster = directory.id
+        part = None if cluster is None else _part_of_run(directory)
+        if asked.chosen and not detach:
             target = request.target  # the plan is for this target, whatever the script names
             environ[settings.RUN_PLAN] = str(_shown_plan(plan, stack.enter_context(_exchange())))
             output.note(_in_one_line(plan))
@@ -181,8 +204,8 @@ def command(  # noqa: PLR0913 - what a user may say
         code, runs = _follow(
             command_line, path, target, output, cluster, environ=environ, progress=display
         )
-    if part is not None:
-        flush_run(directory)
+        if part is not None:
+            flush_run(directory)
     if code:
         output.note(f"{script} ended with exit code {_in_words(code)}")
     for sentence in unkept(runs):
@@ -262,6 +285,33 @@ def _confirm_start(request: Request, plan: Plan, *, yes: bool) -> None:
         require_writable()
     if costs_money(request.spec, plan):
         confirm(f"{said_cost(plan)} Run on {request.target!r}?", yes=yes)
+
+
+@contextmanager
+def _own_cluster(
+    request: Request, plan: Plan, budget: float | None, output: Output
+) -> Iterator[ClusterDirectory]:
+    """Yield a detached cluster whose scheduler answers, and delete it on exit or a signal."""
+    from scalable.session.detached import create_cluster
+
+    name = f"{default_name(request.spec)[:_LONGEST_NAME]}-{token_hex(3)}"
+    options = DetachOptions(name=name, idle_timeout_s=_ABANDONED_S, processes=True, budget=budget)
+    before = {number: signal.signal(number, _exit) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        made = create_cluster(request, plan, options)
+        try:
+            output.note(f"cluster {name!r} starts; it is deleted after the run")
+            wait_until_ready(made, timeout_s=READY_TIMEOUT_S, workers=False)
+            yield made
+        finally:
+            end(made.id)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _part_of_run(directory: ClusterDirectory) -> RunPart | None:

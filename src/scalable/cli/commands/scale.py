@@ -17,7 +17,7 @@ from scalable.clusters.control import beyond_most, scale, set_budget
 @name_argument
 @click.argument("counts", nargs=-1, metavar="[TAG=N...]")
 @click.option(
-    "--yes", is_flag=True, help="Do not ask, not even when the target's max_workers is exceeded."
+    "--yes", is_flag=True, help="Do not ask, not even when the target's limit is exceeded."
 )
 @click.option(
     "--budget",
@@ -39,7 +39,7 @@ def command(
     beyond = beyond_most(name, wanted)
     if beyond is not None:
         total, most = beyond
-        confirm(f"A total of {total} workers exceeds max_workers {most}. Start them?", yes=yes)
+        confirm(f"A total of {total} workers exceeds {most}. Start them?", yes=yes)
     lines: list[str] = []
     data: dict[str, Any] = {"version": VERSION}
     if budget is not None:

@@ -32,7 +32,7 @@ from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_opt
 from scalable.clusters.control import scale, set_budget
 from scalable.clusters.record import default_name
 from scalable.clusters.resuming import resume, running_cluster
-from scalable.clusters.services import wait_for_managers, wait_until_ready
+from scalable.clusters.services import READY_TIMEOUT_S, wait_for_managers, wait_until_ready
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
 from scalable.model import ClusterStatus, DeploymentSpec, Plan, names
 from scalable.providers.registry import provider_traits
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from scalable.clusters.creation import DetachOptions
     from scalable.records import ClusterDirectory
     from scalable.session.request import Request
-
-READY_TIMEOUT_S = 3600.0
 
 
 @click.command()

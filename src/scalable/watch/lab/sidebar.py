@@ -67,14 +67,14 @@ class Sidebar:
     # Buttons --------------------------------------------------------------------------------------
 
     async def scale(self, seen: Seen, total: Any) -> None:
-        """Set a cluster's total of workers. Raises ClusterError above ``max_workers``."""
+        """Set a cluster's total of workers. Raises ClusterError above the target's limit."""
         name, pools = seen.status.name, seen.status.pools
         counts = watching.shares(name, total, pools)
         beyond = await asyncio.to_thread(control.beyond_most, seen.status.id, counts)
         if beyond is not None:
             words = " ".join(f"{tag}={count}" for tag, count in counts.items())
             raise ClusterError(
-                f"a total of {beyond[0]} workers exceeds max_workers {beyond[1]} of {name!r}",
+                f"a total of {beyond[0]} workers exceeds {beyond[1]} of {name!r}",
                 hint=f"run `scalable scale {name} {words} --yes` if you want them",
             )
         await asyncio.to_thread(control.scale, seen.status.id, counts)

@@ -358,7 +358,7 @@ class ClusterScreen(Screen[None]):
         self._later(self._confirm_scale, tag, before, count, beyond)
 
     def _confirm_scale(
-        self, tag: str, before: int, count: int, beyond: tuple[int, int] | None
+        self, tag: str, before: int, count: int, beyond: tuple[int, str] | None
     ) -> None:
         question = f"Set pool {fitted(tag, 40)} from {before} to {count} workers?"
         overview = self._watched.overview
@@ -366,7 +366,7 @@ class ClusterScreen(Screen[None]):
         if pool is not None and pool.adaptive is not None:
             question += "\n\nThe pool then no longer follows its load."
         if beyond is not None:
-            question += f"\n\nA total of {beyond[0]} workers exceeds max_workers {beyond[1]}."
+            question += f"\n\nA total of {beyond[0]} workers exceeds {beyond[1]}."
 
         def take(yes: bool | None) -> None:
             if yes:

@@ -23,7 +23,7 @@ class WatchedCluster(Protocol):
     def explain(self, about: str) -> list[str]:
         """Return the explanations of a tag, a task's key or a task name as strings."""
 
-    def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, int] | None:
+    def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, str] | None:
         """Return the new total and the target's limit if counts exceed it, otherwise None."""
 
     def scale(self, counts: Mapping[str, int]) -> None:
@@ -50,7 +50,7 @@ class ClusterSource:
         found = explain(self.name, about)
         return [str(each) for each in (*found.pools, *found.calls)]
 
-    def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, int] | None:
+    def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, str] | None:
         return control.beyond_most(self.name, counts)
 
     def scale(self, counts: Mapping[str, int]) -> None:
