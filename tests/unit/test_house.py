@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "scalable"
 BUDGETS = {
     "base": (1_900, 14),
     "cache": (5_550, 27),
-    "cli": (4_600, 34),
+    "cli": (4_650, 34),
     "client": (8_350, 23),
     "clusters": (4_900, 23),
     "containers": (900, 4),
@@ -32,7 +32,7 @@ BUDGETS = {
     "records": (1_000, 6),
     "runs": (5_200, 33),
     "scaling": (2_700, 13),
-    "scheduler": (7_400, 23),
+    "scheduler": (7_450, 23),
     "session": (2_200, 9),
     "views": (2_050, 17),
     "watch": (3_050, 25),
