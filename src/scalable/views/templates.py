@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from importlib import resources
-from typing import Any
-
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from typing import TYPE_CHECKING, Any
 
 from scalable.palette import css_variables
 from scalable.views.tables import fitted, one_line
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
 
 #: Maximum characters of a name, and of a longer text.
 _NAME, _TEXT = 90, 2_000
@@ -19,6 +20,9 @@ _NAME, _TEXT = 90, 2_000
 
 def escaping_environment(clean: Callable[[str], str]) -> Environment:
     """Return an environment whose templates clean and escape every string."""
+    # A session that shows no HTML starts without the template engine.
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
     def finalized(value: Any) -> Any:
         return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -34,6 +38,8 @@ def escaping_environment(clean: Callable[[str], str]) -> Environment:
 
 def trusted(text: str) -> Markup:
     """Mark a string of this package, or one escaped by a template, as safe."""
+    from markupsafe import Markup
+
     return Markup(text)  # noqa: S704
 
 
