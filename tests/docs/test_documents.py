@@ -32,6 +32,8 @@ PAGES = (
 )
 
 
+# A page starts a dozen processes one after the other, which takes minutes on a busy machine.
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_runs_as_it_stands(page, tmp_path):
     runs_as_it_stands(page, tmp_path)
