@@ -295,7 +295,12 @@ def _own_cluster(
     from scalable.session.detached import create_cluster
 
     name = f"{default_name(request.spec)[:_LONGEST_NAME]}-{token_hex(3)}"
-    options = DetachOptions(name=name, idle_timeout_s=_ABANDONED_S, processes=True, budget=budget)
+    options = DetachOptions(
+        name=name,
+        idle_timeout_s=_ABANDONED_S,
+        processes=request.spec.options.get("processes") is False,
+        budget=budget,
+    )
     before = {number: signal.signal(number, _exit) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         made = create_cluster(request, plan, options)
