@@ -125,3 +125,21 @@ def test_a_run_in_a_job_leaves_no_process_outside(on_slurm, place, eventually, o
     if "--cluster" in on:
         assert program("down", "one", "--yes").returncode == 0
     eventually(lambda: on_slurm.jobs() == [], timeout=60)
+
+
+@pytest.mark.slow
+def test_a_cluster_ends_before_the_walltime_of_its_schedulers_job(on_slurm, place, eventually):
+    (place / "scalable.yaml").write_text((MANIFEST % "job").replace("10:00", "1:30"))
+    up = program("up", "--target", "hpc", "--name", "one", "--yes")
+    assert up.returncode == 0, up.stderr
+    eventually(lambda: status("one")["state"] == "running")
+    assert "Ends:      in 1 m" in program("status", "one").stdout
+    (scheduler,) = [job.split()[0] for job in on_slurm.jobs() if "@scheduler" in job]
+    eventually(lambda: on_slurm.jobs() == [], timeout=150)
+    shown = subprocess.run(
+        ["scontrol", "show", "job", scheduler], capture_output=True, text=True, check=True
+    )
+    assert "JobState=COMPLETED" in shown.stdout
+    (run,) = (place / "runs").glob("*/run.json")
+    assert json.loads(run.read_text())["status"] == "completed"
+    assert [p.name for p in (place / "state/scalable/clusters").iterdir()] == [".lock"]
