@@ -30,7 +30,7 @@ def lost_soon():
 
 @pytest.fixture
 def pool(client):
-    with client.pool(tag="a") as pool:
+    with client.executor(tag="a") as pool:
         yield pool
 
 
@@ -197,6 +197,10 @@ def test_calls_run_where_their_tag_is(client):
         b = set(theirs.map(lambda _: os.getpid(), range(500)))
     assert not a & b
     assert len(b) == 1
+
+
+def test_pool_is_another_name_of_executor():
+    assert ScalableClient.pool is ScalableClient.executor
 
 
 def test_an_unknown_tag_is_refused(client):

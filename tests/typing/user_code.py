@@ -21,12 +21,12 @@ def workflow(client: ScalableClient) -> list[str]:
     assert_type(client.gather(future), str)
     futures = client.map(run, range(3), tag="model", n=2)
     assert_type(futures, list[Future[str]])
-    with client.pool("model") as pool:
-        assert_type(pool.submit(run, 1), CallFuture[str])
-        assert_type(pool.submit(run, 1).result(), str)
-        assert_type(pool.map(run, [1]), Iterator[str])
-        assert_type(pool.imap(run, [1]), Iterator[str])
-        assert_type(client.gather([pool.submit(run, 1)]), list[str])
+    with client.executor("model") as executor:
+        assert_type(executor.submit(run, 1), CallFuture[str])
+        assert_type(executor.submit(run, 1).result(), str)
+        assert_type(executor.map(run, [1]), Iterator[str])
+        assert_type(executor.imap(run, [1]), Iterator[str])
+        assert_type(client.gather([executor.submit(run, 1)]), list[str])
     program = scalable.command("./model {year}")
     assert_type(client.submit(program, year=3).result(), CommandResult)
     assert_type(client.send({"a": 1}).result(), dict[str, int])

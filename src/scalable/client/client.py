@@ -548,7 +548,7 @@ class ScalableClient(CachingClient):
 
     # Many tasks ---------------------------------------------------------------------------------
 
-    def pool(
+    def executor(
         self,
         tag: str | None = None,
         *,
@@ -560,6 +560,8 @@ class ScalableClient(CachingClient):
         cache: bool | KeyOptions | None = None,
     ) -> PoolExecutor:
         """Return an executor that also has the methods of ``multiprocessing.Pool``.
+
+        ``client.pool`` is another name of this method.
 
         Parameters
         ----------
@@ -583,7 +585,7 @@ class ScalableClient(CachingClient):
         """
         check_timeout(timeout)
         if self.asynchronous:
-            raise ClusterError("client.pool() needs a client that is not asynchronous")
+            raise ClusterError("client.executor() needs a client that is not asynchronous")
         tag, route, _ = self._routing.route(None, tag, n, task, {})
         self._follow_slots()
         options = CallOptions(
@@ -604,6 +606,8 @@ class ScalableClient(CachingClient):
             partial(overview_of, self),
             partial(self._cached_function, tag=tag, task=task, cache=cache),
         )
+
+    pool = executor
 
 
 def client_of(cluster: Any) -> Any:
