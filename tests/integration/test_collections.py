@@ -213,7 +213,7 @@ def test_shuffles_stay_in_the_pool(client, pools_of_calls, make):
         assert pools_of_calls == {"load"}
         graph = make(1)
         pools_of_calls.clear()
-        same(graph.compute(tag="other", n=2), expected[1])
+        same(graph.compute(tag="other", slots=2), expected[1])
         assert pools_of_calls == {"other"}
 
 
@@ -242,7 +242,7 @@ def numbers(*tags):
         array = da.from_array(np.arange(8) + len(tags), chunks=2) + 1
         bag = db.from_sequence(range(len(tags), 8 + len(tags)), 2)
     for tag in tags[1:]:
-        with dask.annotate(tag=tag, n=2):
+        with dask.annotate(tag=tag, slots=2):
             array, bag = array + 1, bag.map(lambda x: x + 1)
     return array, bag
 

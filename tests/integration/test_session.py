@@ -1,5 +1,6 @@
 """Sessions as users run them: manifest, client, record and report."""
 
+import functools
 import json
 import logging
 import os
@@ -257,7 +258,7 @@ def test_a_plan_made_beforehand_is_started_and_results_flow_between_pools(manife
     results = client.gather(simulated)
     analyzed = [client.submit(total, [r, 1], tag="postprocess") for r in results]
     assert client.gather(analyzed) == [1, 2, 5, 10, 17]
-    assert client.submit(square, 4, tag="demeter", n=2).result(timeout=30) == 16
+    assert client.submit(square, 4, tag="demeter", slots=2).result(timeout=30) == 16
     assert client.worker_count("demeter") == 2
     session.close()
 
@@ -286,12 +287,12 @@ def test_unknown_tags_labels_and_too_many_slots_are_errors_that_name_what_exists
             ClusterError, match="a label, not a tag; it is carried by 'demeter', 'post'"
         ):
             client.submit(square, 1, tag="compute-heavy")
-        with pytest.raises(ClusterError, match="n=2 slots of tag 'post': its workers have 1"):
-            client.submit(square, 1, tag="post", n=2)
-        with pytest.raises(ClusterError, match="n=0"):
+        with pytest.raises(ClusterError, match="slots=2 of tag 'post': its workers have 1"):
+            client.submit(square, 1, tag="post", slots=2)
+        with pytest.raises(ClusterError, match="slots=0"):
             client.map(square, [1], tag="post", n=0)
         with pytest.raises(ClusterError, match="give the tag too"):
-            client.submit(square, 1, n=2)
+            client.submit(square, 1, slots=2)
 
 
 def test_equal_calls_run_each_unless_they_are_pure(manifest):
@@ -358,6 +359,14 @@ def takes_tag(x, tag=None):
 
 def takes_n(x, n=1):
     return x, n
+
+
+def takes_slots(x, slots=1):
+    return x, slots
+
+
+def takes_any(**kwargs):
+    return kwargs
 
 
 def test_a_slip_in_a_task_s_name_runs_nowhere(manifest):
@@ -453,8 +462,6 @@ def test_unfinished_calls_at_the_end_are_named(manifest, caplog, eventually):
 
 
 def test_routing_keywords_that_a_function_wants_itself_are_refused(manifest):
-    import functools
-
     with ScalableSession.from_yaml() as client:
         with pytest.raises(TypeError, match=r"functools.partial\(takes_tag, tag=...\)"):
             client.submit(takes_tag, 1, tag="post")
@@ -465,6 +472,68 @@ def test_routing_keywords_that_a_function_wants_itself_are_refused(manifest):
         assert client.submit(takes_n, 1, tag="post").result(timeout=30) == (1, 1)
         bound = functools.partial(takes_tag, tag="mine")
         assert client.submit(bound, 1, tag="post").result(timeout=30) == (1, "mine")
+
+
+#: How each method of the client takes a number of slots.
+WITH_SLOTS = {
+    "submit": lambda client, **slots: client.submit(square, 3, tag="demeter", **slots),
+    "map": lambda client, **slots: client.map(square, [3], tag="demeter", **slots),
+    "starmap": lambda client, **slots: client.starmap(square, [(3,)], tag="demeter", **slots),
+    "sweep": lambda client, **slots: client.sweep(square, [{"x": 3}], tag="demeter", **slots),
+    "get": lambda client, **slots: client.get({"a": (square, 3)}, "a", tag="demeter", **slots),
+    "compute": lambda client, **slots: client.compute(
+        dask.delayed(square)(3), tag="demeter", **slots
+    ),
+    "persist": lambda client, **slots: client.persist(
+        dask.delayed(square)(3), tag="demeter", **slots
+    ),
+    "use": lambda client, **slots: client.use("demeter", **slots).__enter__(),
+    "executor": lambda client, **slots: client.executor("demeter", **slots),
+    "annotate": lambda client, **slots: annotated(client, tag="demeter", **slots),
+}
+
+
+def annotated(client, **annotations):
+    with dask.annotate(**annotations):
+        return client.submit(square, 3)
+
+
+@pytest.mark.parametrize("method", WITH_SLOTS)
+def test_slots_and_n_are_the_same_number_everywhere(two_slots, method):
+    make = WITH_SLOTS[method]
+    for name in ("slots", "n"):
+        with pytest.raises(ClusterError, match="slots=3 of tag 'demeter': its workers have 2"):
+            make(two_slots, **{name: 3})
+    with pytest.raises(TypeError, match="slots= and n= are two names of the same number"):
+        make(two_slots, slots=2, n=2)
+
+
+@pytest.fixture(scope="module")
+def two_slots():
+    with ScalableSession.local({"demeter": 1}, threads_per_worker=2) as client:
+        yield client
+
+
+def test_a_function_keeps_its_own_parameter_slots(two_slots):
+    client = two_slots
+    routed = {"tag": "demeter", "slots": 5}
+    assert client.submit(takes_slots, 1, **routed).result(timeout=30) == (1, 5)
+    assert client.submit(takes_slots, 1, n=2, **routed).result(timeout=30) == (1, 5)
+    assert client.gather(client.map(takes_slots, [1], **routed)) == [(1, 5)]
+    assert client.sweep(takes_slots, [{"x": 1}], **routed).results() == [(1, 5)]
+    sweep = client.sweep(takes_slots, [{"x": 1, "slots": 4}], tag="demeter")
+    assert sweep.results() == [(1, 4)]
+
+
+@pytest.mark.parametrize("func", [takes_any, functools.partial(takes_slots, slots=3), dict])
+def test_slots_of_a_function_that_may_take_them_are_refused(two_slots, func):
+    with pytest.raises(TypeError, match=r"slots= may be a keyword of .*\(\): .*, n= for the second"):
+        two_slots.submit(func, tag="demeter", slots=2)
+
+
+def test_a_sweep_refuses_rows_with_slots_that_the_function_has_not(two_slots):
+    with pytest.raises(TypeError, match="'slots' of the sweep is also a keyword of submit"):
+        two_slots.sweep(square, [{"x": 1, "slots": 2}], tag="demeter")
 
 
 def test_dask_s_own_keywords_keep_working(manifest, tmp_path):

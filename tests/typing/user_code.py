@@ -19,7 +19,7 @@ def workflow(client: ScalableClient) -> list[str]:
     assert_type(future, Future[str])
     assert_type(future.result(), str)
     assert_type(client.gather(future), str)
-    futures = client.map(run, range(3), tag="model", n=2)
+    futures = client.map(run, range(3), tag="model", slots=2)
     assert_type(futures, list[Future[str]])
     with client.executor("model") as executor:
         assert_type(executor.submit(run, 1), CallFuture[str])

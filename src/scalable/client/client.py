@@ -29,7 +29,13 @@ from scalable.client.futures import CallFuture, call_futures_of
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.kept_failures import KEEP, RAISE
 from scalable.client.overviews import overview_of
-from scalable.client.routing import ONE_SLOT, Routing, ask_known_slots
+from scalable.client.routing import (
+    ONE_SLOT,
+    Routing,
+    ask_known_slots,
+    has_slots,
+    slots_given,
+)
 from scalable.client.sweep import Sweep, rows_of
 from scalable.client.unsendable import (
     explained,
@@ -105,6 +111,7 @@ class ScalableClient(CachingClient):
         func: Callable[..., _Result],
         *args: Any,
         tag: str | None = None,
+        slots: Any = ONE_SLOT,
         n: int = ONE_SLOT,
         task: str | None = None,
         key: Any = None,
@@ -122,8 +129,11 @@ class ScalableClient(CachingClient):
             if another pool computed the result.
         tag
             Tag of the pool. Without a tag, any worker may run the task.
+        slots
+            Number of slots of one worker that the task takes. If the function itself has a parameter
+            ``slots``, the function gets the value. Give ``n`` for the number of slots then.
         n
-            Number of slots of one worker that the task takes.
+            Another name of ``slots``.
         task
             Name of the task in the manifest, for records and plans. Without ``tag``, the task goes
             to the pool of the task's component.
@@ -150,10 +160,13 @@ class ScalableClient(CachingClient):
         Raises
         ------
         ClusterError
-            When no pool has the tag, or no worker of the pool has ``n`` slots.
+            When no pool has the tag, or no worker of the pool has enough slots.
         TypeError
-            When the function itself has a parameter named ``tag``, ``n``, ``task`` or ``errors``.
+            When the function itself has a parameter named ``tag``, ``n``, ``task`` or ``errors``,
+            when both ``slots`` and ``n`` are given, or when ``slots`` is given for a function that
+            accepts any keyword.
         """
+        n = slots_given(slots, n, func, kwargs)
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         self._check_errors(func, errors)
         pure = self._is_pure(pure, tag, kwargs)
@@ -178,6 +191,7 @@ class ScalableClient(CachingClient):
         func: Callable[..., _Result],
         *iterables: Any,
         tag: str | None = None,
+        slots: Any = ONE_SLOT,
         n: int = ONE_SLOT,
         task: str | None = None,
         key: Any = None,
@@ -193,7 +207,7 @@ class ScalableClient(CachingClient):
         func, *iterables
             Function, and one iterable for each of its arguments. The shortest iterable sets the
             number of tasks.
-        tag, n, task, pure, cache, errors, key, **kwargs
+        tag, slots, n, task, pure, cache, errors, key, **kwargs
             As in :meth:`submit`. ``key`` may also be a list with one key for each task.
 
         Returns
@@ -201,6 +215,7 @@ class ScalableClient(CachingClient):
         list of Future
             One future for each task, in the order of the elements.
         """
+        n = slots_given(slots, n, func, kwargs)
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         self._check_errors(func, errors)
         pure = self._is_pure(pure, tag, kwargs)
@@ -260,6 +275,7 @@ class ScalableClient(CachingClient):
         parameters: Any,
         *,
         tag: str | None = None,
+        slots: Any = ONE_SLOT,
         n: int = ONE_SLOT,
         task: str | None = None,
         cache: bool | KeyOptions | None = None,
@@ -273,7 +289,7 @@ class ScalableClient(CachingClient):
             Function that takes the parameters as keywords.
         parameters
             pandas DataFrame with one column for each parameter, or an iterable of dictionaries.
-        tag, n, task, cache, **kwargs
+        tag, slots, n, task, cache, **kwargs
             As in :meth:`submit`, for all tasks.
 
         Returns
@@ -288,7 +304,7 @@ class ScalableClient(CachingClient):
             When ``parameters`` is not a DataFrame or an iterable of dictionaries with string keys,
             or a parameter has the name of a keyword of :meth:`submit`.
         ClusterError
-            When no pool has the tag, or no worker of the pool has ``n`` slots.
+            When no pool has the tag, or no worker of the pool has enough slots.
 
         Examples
         --------
@@ -296,8 +312,10 @@ class ScalableClient(CachingClient):
         >>> sweep.wait().table()  # doctest: +SKIP
         """
         rows, frame = rows_of(parameters)
+        n = slots_given(slots, n, func, kwargs)
         asked = {"tag": tag, "n": n, "task": task, "cache": cache, "errors": KEEP}
-        hidden = sorted({name for row in rows for name in row} & {*asked, "func", *kwargs})
+        taken = {*asked, "func", *kwargs, *(() if has_slots(func) else ("slots",))}
+        hidden = sorted({name for row in rows for name in row} & taken)
         if hidden:
             raise TypeError(
                 f"the parameter {hidden[0]!r} of the sweep is also a keyword of submit: "
@@ -313,6 +331,7 @@ class ScalableClient(CachingClient):
         *,
         sync: bool = True,
         tag: str | None = None,
+        slots: int = ONE_SLOT,
         n: int = ONE_SLOT,
         task: str | None = None,
         tags: Mapping[Any, str | None] | None = None,
@@ -328,7 +347,7 @@ class ScalableClient(CachingClient):
             Dask graph.
         keys
             Name of a node, or a (nested) list of names.
-        tag, n, task
+        tag, slots, n, task
             As in :meth:`submit`, for all nodes. Without a tag, any worker may run them.
         tags
             Tag by node name, for nodes with another tag than ``tag``. Only for a plain dict.
@@ -352,6 +371,7 @@ class ScalableClient(CachingClient):
             has one of the tags. No node has been started then.
         """
         self._line.made_calls()
+        n = slots_given(slots, n)
         resources = options.pop("resources", None)
         if not is_raw(dsk):
             if tags:
@@ -517,7 +537,12 @@ class ScalableClient(CachingClient):
 
     @contextmanager
     def use(
-        self, tag: str | None = None, *, n: int = ONE_SLOT, task: str | None = None
+        self,
+        tag: str | None = None,
+        *,
+        slots: int = ONE_SLOT,
+        n: int = ONE_SLOT,
+        task: str | None = None,
     ) -> Iterator[ScalableClient]:
         """Set the pool of tasks that are submitted without ``tag`` or ``task`` in a block.
 
@@ -526,19 +551,20 @@ class ScalableClient(CachingClient):
 
         Parameters
         ----------
-        tag, n, task
+        tag, slots, n, task
             As in :meth:`submit`.
 
         Raises
         ------
         ClusterError
-            When no pool has the tag, or no worker of the pool has ``n`` slots.
+            When no pool has the tag, or no worker of the pool has enough slots.
 
         Examples
         --------
         >>> with client.use(tag="model"), joblib.parallel_config("dask"):  # doctest: +SKIP
         ...     joblib.Parallel()(joblib.delayed(run)(x) for x in scenarios)
         """
+        n = slots_given(slots, n)
         self._routing.route(None, tag, n, task, {})
         before, self._routing.defaults = self._routing.defaults, (tag, n, task)
         try:
@@ -552,6 +578,7 @@ class ScalableClient(CachingClient):
         self,
         tag: str | None = None,
         *,
+        slots: int = ONE_SLOT,
         n: int = ONE_SLOT,
         task: str | None = None,
         timeout: float | None = None,
@@ -565,7 +592,7 @@ class ScalableClient(CachingClient):
 
         Parameters
         ----------
-        tag, n, task
+        tag, slots, n, task
             As in :meth:`submit`.
         timeout
             Longest running time of a task in seconds. A task that runs longer is stopped, and its
@@ -581,11 +608,12 @@ class ScalableClient(CachingClient):
         Raises
         ------
         ClusterError
-            When no pool has the tag, or no worker of the pool has ``n`` slots.
+            When no pool has the tag, or no worker of the pool has enough slots.
         """
         check_timeout(timeout)
         if self.asynchronous:
             raise ClusterError("client.executor() needs a client that is not asynchronous")
+        n = slots_given(slots, n)
         tag, route, _ = self._routing.route(None, tag, n, task, {})
         self._follow_slots()
         options = CallOptions(

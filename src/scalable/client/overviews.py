@@ -15,7 +15,7 @@ from distributed.utils import in_async_call
 from scalable.client.bundle_client import BundleClient
 from scalable.client.displayed_cluster import ANSWER_S, NOW_S
 from scalable.client.futures import CallFuture, ended_facts, waiting_facts
-from scalable.client.routing import ONE_SLOT, ROUTING, Routing
+from scalable.client.routing import ONE_SLOT, ROUTING, Routing, slots_given
 from scalable.dask_compat.scheduler_extensions import shuffle_mender
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
@@ -43,9 +43,9 @@ _route: ContextVar[_Route] = ContextVar("_route", default=_Route())  # noqa: B03
 
 
 class CollectionClient(BundleClient):
-    """A client whose ``compute``, ``persist`` and ``get`` take ``tag=``, ``n=`` and ``task=``.
+    """A client whose ``compute``, ``persist`` and ``get`` take ``tag=``, ``slots=`` and ``task=``.
 
-    ``dask.annotate`` accepts the same three keywords, for graphs sent and graph layers created in
+    ``dask.annotate`` accepts the same keywords, for graphs sent and graph layers created in
     its block.
 
     Parameters
@@ -67,6 +67,7 @@ class CollectionClient(BundleClient):
         collections: Any,
         *args: Any,
         tag: str | None = None,
+        slots: int = ONE_SLOT,
         n: int = ONE_SLOT,
         task: str | None = None,
         resources: dict[str, Any] | None = None,
@@ -78,7 +79,7 @@ class CollectionClient(BundleClient):
         ----------
         collections
             A collection, or a list of collections.
-        tag, n, task
+        tag, slots, n, task
             As in :meth:`ScalableClient.submit`, for each task of the graphs.
         resources, *args, **options
             Other arguments of ``distributed.Client.compute``.
@@ -86,9 +87,9 @@ class CollectionClient(BundleClient):
         Raises
         ------
         ClusterError
-            When no pool has the tag, or no worker of the pool has ``n`` slots.
+            When no pool has the tag, or no worker of the pool has enough slots.
         """
-        with self._routed(tag, n, task, resources):
+        with self._routed(tag, slots_given(slots, n), task, resources):
             return super().compute(collections, *args, **options)
 
     def persist(
@@ -96,6 +97,7 @@ class CollectionClient(BundleClient):
         collections: Any,
         *args: Any,
         tag: str | None = None,
+        slots: int = ONE_SLOT,
         n: int = ONE_SLOT,
         task: str | None = None,
         resources: dict[str, Any] | None = None,
@@ -105,7 +107,7 @@ class CollectionClient(BundleClient):
 
         Parameters
         ----------
-        collections, tag, n, task, resources, *args, **options
+        collections, tag, slots, n, task, resources, *args, **options
             As in :meth:`compute`.
 
         Raises
@@ -113,7 +115,7 @@ class CollectionClient(BundleClient):
         ClusterError
             As in :meth:`compute`.
         """
-        with self._routed(tag, n, task, resources):
+        with self._routed(tag, slots_given(slots, n), task, resources):
             return super().persist(collections, *args, **options)
 
     @contextmanager
@@ -144,15 +146,16 @@ class CollectionClient(BundleClient):
         resources = annotations.get("resources")
         if callable(resources) or not (asked or resources):
             return annotations
+        n = slots_given(asked.get("slots", ONE_SLOT), asked.get("n", ONE_SLOT))
         whole = _route.get()
         tag, task = asked.get("tag"), asked.get("task")
         if tag is None and task is None:
             # Dask would let the layer's resources replace those of the graph.
             resources = {**whole.annotations.get("resources", {}), **(resources or {})}
-            if "n" not in asked:
+            if n is ONE_SLOT:
                 return {**annotations, "resources": resources}
             tag, task = whole.tag, whole.task
-        routed = self._routing.annotations(tag, resources, asked.get("n", ONE_SLOT), task)
+        routed = self._routing.annotations(tag, resources, n, task)
         return {**annotations, **routed}
 
     def before_tagged_graph(self) -> None:

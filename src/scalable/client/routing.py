@@ -25,12 +25,14 @@ logger = logging.getLogger("scalable.client")
 
 
 class _DefaultSlots(int):
-    """Default of ``n`` in signatures, distinguishable from an ``n=1`` that a caller wrote."""
+    """Default of ``slots`` and ``n`` in signatures, distinguishable from a 1 that a caller wrote."""
 
 
 ONE_SLOT: Final[int] = _DefaultSlots(1)
 #: Keywords that route tasks. As annotations they have the same meaning.
-ROUTING: Final = ("tag", "n", "task")
+ROUTING: Final = ("tag", "slots", "n", "task")
+#: Stands among a function's parameters if it may take any keyword.
+_ANY: Final = "**"
 _parameters: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
@@ -71,7 +73,7 @@ class Routing:
         """
         given = {"tag": tag is not None, "n": n is not ONE_SLOT, "task": task is not None}
         if func is not None:
-            refuse_hidden(func, [name for name in ROUTING if given[name]])
+            refuse_hidden(func, [name for name in given if given[name]])
         tag, n, task = self.asked(tag, n, task)
         return self._route(tag, n, task, kwargs)
 
@@ -86,7 +88,7 @@ class Routing:
         elif "tag" in noted or "task" in noted:
             noted = {}  # its slots are those of another pool
         if n is ONE_SLOT:
-            n = noted.get("n", n)
+            n = slots_given(noted.get("slots", n), noted.get("n", n))
         return tag if task is None else self._tag_of_task(task, tag), n, task
 
     def _route(
@@ -98,7 +100,7 @@ class Routing:
         route: dict[str, Any] = {}
         if tag is None:
             if n is not ONE_SLOT:
-                raise ClusterError("n= counts slots of a pool: give the tag too")
+                raise ClusterError("slots= counts slots of a pool: give the tag too")
         else:
             known = self._check(tag, n)
             if not known:
@@ -151,7 +153,7 @@ class Routing:
         if not isinstance(tag, str):
             raise ClusterError(f"tag={tag!r}: a tag is a text, the name of a pool")
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ClusterError(f"n={n!r}: a call takes a positive whole number of slots")
+            raise ClusterError(f"slots={n!r}: a task takes a positive whole number of slots")
         if self._known.slots.get(tag, 0) < n:
             if not self._can_ask():
                 return False  # the scheduler checks the task by its annotation
@@ -166,7 +168,7 @@ class Routing:
             raise self._unknown(tag)
         if not fits({tag: n}, tag, slots[tag]):
             raise ClusterError(
-                f"n={n} slots of tag {tag!r}: its workers have {slots[tag]}",
+                f"slots={n} of tag {tag!r}: its workers have {slots[tag]}",
                 hint="known tags: "
                 + ", ".join(f"{t!r} ({s} slots)" for t, s in sorted(slots.items())),
             )
@@ -204,6 +206,35 @@ def _unknown_task(task: str, tasks: Mapping[str, str]) -> ClusterError:
     )
 
 
+def slots_given(
+    slots: Any, n: int, func: Callable[..., Any] | None = None, kwargs: dict[str, Any] | None = None
+) -> int:
+    """Return the number of slots in ``slots`` or ``n``, or raise TypeError for both.
+    If the function has a parameter ``slots``, put it into the function's ``kwargs`` instead.
+    """
+    if slots is ONE_SLOT:
+        return n
+    if func is not None and kwargs is not None:
+        if has_slots(func):
+            kwargs["slots"] = slots
+            return n
+        bound = isinstance(func, functools.partial) and "slots" in func.keywords
+        if bound or _ANY in _parameters_of(func):
+            shown = funcname(func)
+            raise TypeError(
+                f"slots= may be a keyword of {shown}() or the number of slots that its task takes: "
+                f"write functools.partial({shown}, slots=...) for the first, n= for the second"
+            )
+    if n is not ONE_SLOT:
+        raise TypeError("slots= and n= are two names of the same number: give only slots=")
+    return slots  # type: ignore[no-any-return]  # checked with the tag
+
+
+def has_slots(func: Callable[..., Any]) -> bool:
+    """Return whether the function itself has a parameter ``slots``, so that it gets the value."""
+    return "slots" in _parameters_of(func)
+
+
 def refuse_hidden(func: Callable[..., Any], given: list[str]) -> None:
     """Raise TypeError for keywords of the client that are also parameters of the function."""
     hidden = [name for name in given if name in _parameters_of(func)]
@@ -225,13 +256,12 @@ def _parameters_of(func: Callable[..., Any]) -> frozenset[str]:
     bound = frozenset(func.keywords) if isinstance(func, functools.partial) else frozenset[str]()
     try:
         found = frozenset(
-            name
+            _ANY if parameter.kind is parameter.VAR_KEYWORD else name
             for name, parameter in inspect.signature(func).parameters.items()
-            if parameter.kind is not parameter.VAR_KEYWORD
-            and parameter.kind is not parameter.VAR_POSITIONAL
+            if parameter.kind is not parameter.VAR_POSITIONAL
         )
     except (ValueError, TypeError):  # builtins without a signature
-        found = frozenset()
+        found = frozenset({_ANY})
     names = found - bound
     with suppress(TypeError):  # some callables cannot be referred to weakly
         _parameters[func] = names

@@ -136,7 +136,7 @@ def _no_worker(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cas
     if tag and not fits({tag: ask.slots}, tag, pool.status.slots):
         words = f"in vain: {impossible.too_many_slots(tag, pool.status.slots)}"
         return _waits(
-            call, Reason.SLOTS, words, "take fewer slots (n=), or raise slots of the pool"
+            call, Reason.SLOTS, words, "take fewer slots (slots=), or raise slots of the pool"
         )
     cause = without_workers(pool)
     if cause is None:
