@@ -38,7 +38,8 @@ def main() -> None:
     #    when the target says so. Nothing below knows which.
     manifest = os.environ.get("SCALABLE_MANIFEST") or HERE / "scalable.yaml"
     session = ScalableSession.from_yaml(manifest)
-    with session as client:
+    with session:
+        client = session.client
         summaries = {}
         for path in sorted(SCENARIOS.glob("*.toml")):
             scenario, _ = model.read_scenario(path)

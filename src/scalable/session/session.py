@@ -49,8 +49,9 @@ logger = logging.getLogger("scalable.session")
 class ScalableSession(Shown):
     """A workflow on one target of a manifest: plan, cluster, client and run record.
 
-    Create a session with :meth:`from_yaml`, :meth:`local` or :meth:`attach`. As a context manager,
-    a session yields its client, and at the end closes everything that the session started.
+    Create a session with :meth:`from_yaml`, :meth:`local` or :meth:`attach`. Its client is
+    :attr:`client`. As a context manager, a session starts, yields its client, and at the end closes
+    everything that it started.
 
     Parameters
     ----------
@@ -62,6 +63,10 @@ class ScalableSession(Shown):
     >>> with ScalableSession.from_yaml("scalable.yaml", target="local") as client:  # doctest: +SKIP
     ...     futures = [client.submit(run, s, tag="demeter") for s in scenarios]
     ...     results = client.gather(futures)
+    >>> session = ScalableSession.local({"demeter": 1})  # doctest: +SKIP
+    >>> with session:  # doctest: +SKIP
+    ...     session.scale("demeter", 2)
+    ...     future = session.client.submit(run, "low", tag="demeter")
     """
 
     def __init__(self, request: Request) -> None:
@@ -361,7 +366,7 @@ class ScalableSession(Shown):
 
     @property
     def client(self) -> ScalableClient:
-        """Client of the running session."""
+        """`ScalableClient`: client of the running session. ClusterError before its start."""
         if self._client is None:
             raise ClusterError("the session is not running", hint="call session.start() first")
         return self._client
