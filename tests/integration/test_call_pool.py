@@ -11,6 +11,7 @@ import time
 from concurrent.futures import CancelledError, as_completed, wait
 
 import pytest
+from distributed import get_client
 from manifests import TWO_POOLS
 
 from scalable import ClusterError, ScalableClient, ScalableSession
@@ -248,6 +249,45 @@ def test_an_object_that_was_sent_is_used_anywhere(client, pool):
     nested = pool.submit(lambda box: sum(box.content["deep"][0]), Box({"deep": [sent]}))
     assert nested.result(timeout=60) == 499500
     assert list(pool.map(lambda x, values: values[x], range(3), [sent] * 3)) == [0, 1, 2]
+
+
+def test_scattered_objects_are_used_as_in_dask(client, pool):
+    numbers = client.scatter([1, 2, 3])
+    assert client.gather(client.map(double, numbers, tag="a")) == [2, 4, 6]
+    assert list(pool.map(double, numbers)) == [2, 4, 6]
+    nested = pool.submit(lambda box: sum(box.content["deep"][0]), Box({"deep": [numbers]}))
+    assert nested.result(timeout=60) == 6
+    named = client.scatter({"high-scattered": 5, "low-scattered": 3})
+    both = [named["high-scattered"], named["low-scattered"]]
+    assert client.submit(operator.sub, *both, tag="b").result(timeout=60) == 2
+    one, same, other = (client.scatter(Box("a"), hash=hashed) for hashed in (True, True, False))
+    assert one.key == same.key != other.key
+    table = client.scatter({1, 2}, hash=False)
+    assert sorted(client.gather(list(table))) == [1, 2]
+
+
+def test_scattered_objects_go_to_the_workers_that_are_named(client, pool):
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    (address,) = [a for a, worker in workers.items() if "b" in worker["resources"]]
+    (there,) = client.scatter([bytes(2_000_000)], workers=[address])
+    assert client.who_has(there)[there.key] == (address,)
+    assert pool.submit(len, there).result(timeout=60) == 2_000_000
+    everywhere = client.scatter("everywhere", broadcast=True, hash=False)
+    assert set(client.who_has(everywhere)[everywhere.key]) == set(workers)
+
+
+def test_a_task_scatters(client):
+    assert client.submit(scatter_in_task, [1, 2], tag="a").result(timeout=60) == 6
+
+
+def scatter_in_task(numbers):
+    client = get_client()
+    return sum(client.gather(client.map(double, client.scatter(numbers), tag="b")))
+
+
+def test_scattering_what_cannot_be_pickled_is_an_error(client):
+    with pytest.raises(TypeError, match="lock"):
+        client.scatter([threading.Lock()], hash=False)
 
 
 def test_large_results_and_arguments(pool):

@@ -441,11 +441,23 @@ class ScalableClient(CachingClient):
     def send(self, obj: _Result) -> Future[_Result]:
         """Upload an object once, for use in many tasks.
 
+        A list is one object here. Dask's ``scatter`` uploads its elements instead.
+
+        Parameters
+        ----------
+        obj
+            Any object that can be pickled.
+
         Returns
         -------
         Future
             Future to pass instead of the object in the arguments of tasks, even nested in other
             objects.
+
+        Raises
+        ------
+        TypeError
+            When the object cannot be pickled, and the workers are other processes.
         """
         return self._line.upload(obj)
 
