@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import overload
 
 _BYTES = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtpe]?)(i?)(b?)\s*", re.IGNORECASE)
 _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
@@ -86,6 +87,22 @@ def parse_duration(text: str | float) -> float:
     if not compact or position != len(compact):
         raise ValueError(f"{text!r} is not a length of time: write for example 90s, 10m or 1h30m")
     return seconds
+
+
+@overload
+def seconds_of(argument: str, value: str | float) -> float: ...
+@overload
+def seconds_of(argument: str, value: None) -> None: ...
+def seconds_of(argument: str, value: str | float | None) -> float | None:
+    """Return the seconds in an argument, or raise a ValueError that names the argument.
+    Numbers and None are returned as they are.
+    """
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{argument}={error}") from None
 
 
 def parse_walltime(text: str | int) -> float:

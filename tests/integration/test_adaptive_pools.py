@@ -161,7 +161,13 @@ def test_the_maximum_of_the_target_is_shared(tmp_path, eventually):
         assert sum(total.values()) <= 4
 
 
-REFUSED = ({"interval": 0}, {"interval": math.nan}, {"interval": math.inf}, {"policy": 5})
+REFUSED = (
+    {"interval": 0},
+    {"interval": math.nan},
+    {"interval": math.inf},
+    {"interval": "soon"},
+    {"policy": 5},
+)
 
 
 def test_a_refused_adaptation_changes_nothing():
@@ -170,7 +176,7 @@ def test_a_refused_adaptation_changes_nothing():
         before = session.cluster.adapt("a", 0, 2)
         kept = session.cluster.controller.adaptation.pools
         for options in REFUSED:
-            with pytest.raises(ClusterError, match="not a positive duration|has no decide"):
+            with pytest.raises(ClusterError, match="not a positive duration|interval='soon'|has no decide"):
                 session.cluster.adapt("a", 0, 1, **options)
             assert session.cluster.controller.adaptation.pools == {**kept, "a": before}
             assert before.periodic_callback is not None

@@ -209,8 +209,8 @@ def test_an_unknown_tag_is_refused(client):
         client.pool(tag="c")
     with pytest.raises(Exception, match="timeout=0"):
         client.pool(tag="a", timeout=0)
-    with pytest.raises(ClusterError, match="timeout='10s': a number of seconds"):
-        client.pool(tag="a", timeout="10s")
+    with pytest.raises(ClusterError, match="timeout='soon' is not a length of time"):
+        client.pool(tag="a", timeout="soon")
 
 
 def test_a_pool_that_was_shut_down_takes_nothing(client):
@@ -357,6 +357,19 @@ def test_a_lost_worker_costs_only_what_had_not_finished(pool, tmp_path, client):
 # Cancelling ----------------------------------------------------------------------------------------
 
 
+def test_waits_take_durations_as_strings(pool, gate):
+    waiting = pool.submit(wait_for, gate)
+    with pytest.raises(TimeoutError):
+        waiting.result("10 ms")
+    with pytest.raises(TimeoutError):
+        next(pool.map(wait_for, [gate], timeout="10 ms"))
+    waiting.wait("10 ms")
+    with pytest.raises(ValueError, match="timeout='soon' is not a length of time"):
+        waiting.exception("soon")
+    gate.touch()
+    assert waiting.exception("1 min") is None
+
+
 def test_cancelled_waiting_calls_never_run(pool, tmp_path, gate):
     path = tmp_path / "runs"
     blockers = [pool.submit(wait_for, gate) for _ in range(4)]
@@ -385,7 +398,7 @@ def test_cancelling_what_runs_frees_its_worker(client, call, eventually):
 @pytest.mark.usefixtures("soon_given_up")
 @pytest.mark.parametrize("call", [spin, block])
 def test_a_call_may_run_for_so_long_and_no_longer(client, call):
-    with client.pool(tag="b", timeout=0.3) as pool:
+    with client.executor(tag="b", timeout="300ms") as pool:
         slow, quick = pool.submit(call), pool.submit(double, 2)
         with pytest.raises(TimeoutError, match=r"(spin|block)\(\) ran for longer than 0.3 s"):
             slow.result(timeout=60)

@@ -109,7 +109,7 @@ def alive(pid):
 
 def test_a_program_that_takes_too_long_is_killed_with_its_children(client, tmp_path):
     script = "tail -f /dev/null & echo $! > child; echo $$ > parent; wait"
-    run = scalable.command(f"sh -c '{script}'", timeout=1, cwd=tmp_path)
+    run = scalable.command(f"sh -c '{script}'", timeout="1s", cwd=tmp_path)
     with pytest.raises(RunError, match=r"sh was killed after 1 s"):
         client.submit(run).result()
     for name in ("child", "parent"):

@@ -223,10 +223,23 @@ def test_keywords_of_dasks_adapt(cluster, asked, bounds):
     assert cluster.adapt("a", enabled=False) is None
 
 
+def test_clusters_take_durations_as_strings():
+    with cluster_of(start_timeout="5 min") as cluster:
+        assert cluster.manager.reconciler._start_timeout == 300
+        cluster.add_pool("c", entry("c"), walltime_s="1h", task_s="90s")
+        pool = cluster.inventory.pool("c")
+        assert (pool.walltime_s, pool.task_s) == (3600, 90)
+        with pytest.raises(ValueError, match="walltime_s='long' is not a length of time"):
+            cluster.add_pool("d", entry("d"), walltime_s="long")
+    with pytest.raises(ValueError, match="start_timeout='soon' is not a length of time"):
+        PoolCluster(start_timeout="soon")
+
+
 def test_what_adapt_cannot_do_is_refused(cluster):
     refused(lambda: cluster.adapt(Adaptive, tag="a"), "Adaptive=Adaptive.*counts all workers alike")
     refused(lambda: cluster.adapt("a", Adaptive=Adaptive), "this cluster has the pools 'a', 'b'")
     refused(lambda: cluster.adapt("a", target_duration="0s"), "target_duration")
+    refused(lambda: cluster.adapt("a", target_duration="soon"), "target_duration='soon'")
     refused(lambda: cluster.adapt("a", target_duration="5s", policy=object()), "not both")
     with cluster_of() as empty:
         refused(lambda: empty.adapt(minimum_cores=2), "minimum_cores")

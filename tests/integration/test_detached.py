@@ -166,7 +166,7 @@ def test_threads_cannot_be_detached(place, tmp_path):
 
 def test_sessions_attach_and_only_delete_ends_the_cluster(place, tmp_path):
     session = ScalableSession.from_yaml("scalable.yaml", "local")
-    client = session.start(detach=True, name="one")
+    client = session.start(detach=True, name="one", timeout_s="5 min")
     assert client.submit(abs, -2, tag="a").result(timeout=60) == 2
     session.close()
     with ScalableSession.attach("one") as client:

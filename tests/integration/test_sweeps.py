@@ -79,7 +79,7 @@ def test_the_table_does_not_wait(client):
         assert [row["state"] for row in sweep.table()] == ["pending"] * 2
         assert [row["worker"] for row in sweep.table()] == [None] * 2
         with pytest.raises(TimeoutError):
-            sweep.wait(0.01)
+            sweep.wait("10ms")
     finally:
         GATE.set()
     assert sweep.results() == [1, 2]

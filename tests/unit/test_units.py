@@ -12,6 +12,7 @@ from scalable.units import (
     parse_bytes,
     parse_duration,
     parse_walltime,
+    seconds_of,
 )
 
 
@@ -55,6 +56,17 @@ def test_invalid_amounts_of_memory_are_refused(text):
 )
 def test_durations(text, seconds):
     assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("5 min", 300), ("1h", 3600), (2, 2), (None, None)])
+def test_seconds_of_takes_numbers_and_durations(value, seconds):
+    assert seconds_of("timeout", value) == seconds
+
+
+@pytest.mark.parametrize("value", ["5 parsecs", "", True, [1]])
+def test_seconds_of_names_the_argument_in_its_error(value):
+    with pytest.raises(ValueError, match=r"^timeout=.* is not a length of time: write for example"):
+        seconds_of("timeout", value)
 
 
 @pytest.mark.parametrize("text", ["", "h", "10 parsecs", "1h x", "ten minutes", "1e-9", "1h-2"])

@@ -17,6 +17,7 @@ from distributed import Future
 from scalable.client.futures import CallFuture, MeasuredCalls, begun, settle
 from scalable.errors import ClusterError
 from scalable.protocol.operations import Calls
+from scalable.units import seconds_of
 
 #: Result and exception of a task, of which one is None.
 ValueOrError = tuple[Any, BaseException | None]
@@ -283,11 +284,12 @@ class CallOptions:
             return type(function).__name__
 
 
-def check_timeout(timeout: float | None) -> None:
-    """Raise ClusterError unless ``timeout`` is a number of seconds or None."""
-    if timeout is None:
-        return
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise ClusterError(f"timeout={timeout!r}: a number of seconds or None is needed")
-    if not timeout > 0:
+def time_limit(timeout: str | float | None) -> float | None:
+    """Return a task's time limit in seconds. Raises ClusterError unless it is positive or None."""
+    try:
+        seconds = seconds_of("timeout", timeout)
+    except ValueError as error:
+        raise ClusterError(str(error)) from None
+    if seconds is not None and not seconds > 0:
         raise ClusterError(f"timeout={timeout!r}: a positive number of seconds is needed")
+    return seconds

@@ -20,7 +20,7 @@ from distributed import Future
 from distributed.utils_comm import pack_data
 
 from scalable.cache.key import KeyOptions
-from scalable.client.backlog import CallOptions, check_timeout
+from scalable.client.backlog import CallOptions, time_limit
 from scalable.client.caching_client import CachingClient
 from scalable.client.debugging import debug_failed_task, run_failed_task
 from scalable.client.dispatcher import Dispatcher
@@ -593,7 +593,7 @@ class ScalableClient(CachingClient):
         slots: int = ONE_SLOT,
         n: int = ONE_SLOT,
         task: str | None = None,
-        timeout: float | None = None,
+        timeout: str | float | None = None,
         stream_output: bool = False,
         record_calls: bool = False,
         cache: bool | KeyOptions | None = None,
@@ -607,8 +607,8 @@ class ScalableClient(CachingClient):
         tag, slots, n, task
             As in :meth:`submit`.
         timeout
-            Longest running time of a task in seconds. A task that runs longer is stopped, and its
-            future raises TimeoutError. None for no limit.
+            Longest running time of a task, in seconds or as a string such as ``"5 min"``. A task
+            that runs longer is stopped, and its future raises TimeoutError. None for no limit.
         stream_output
             Whether the output of tasks is also printed in this process, line by line.
         record_calls
@@ -620,9 +620,10 @@ class ScalableClient(CachingClient):
         Raises
         ------
         ClusterError
-            When no pool has the tag, or no worker of the pool has enough slots.
+            When no pool has the tag, no worker of the pool has enough slots, or ``timeout`` is not
+            a duration.
         """
-        check_timeout(timeout)
+        timeout_s = time_limit(timeout)
         if self.asynchronous:
             raise ClusterError("client.executor() needs a client that is not asynchronous")
         n = slots_given(slots, n)
@@ -634,7 +635,7 @@ class ScalableClient(CachingClient):
             slots_per_call=int(n),
             resources=route.get("resources"),
             task=task,
-            timeout_s=timeout,
+            timeout_s=timeout_s,
             stream_output=stream_output,
             record_calls=record_calls,
         )

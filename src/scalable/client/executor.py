@@ -40,7 +40,7 @@ from scalable.model.overview import Overview
 from scalable.protocol.lending import slot_lent
 from scalable.protocol.messages import LARGE, Pickled, Reference
 from scalable.protocol.synchronous import in_place, run_next, runs_here
-from scalable.units import format_duration
+from scalable.units import format_duration, seconds_of
 from scalable.views.notebooks import render_executor
 
 logger = logging.getLogger("scalable.client")
@@ -111,13 +111,14 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         self,
         fn: Callable[..., _Result],
         *iterables: Iterable[Any],
-        timeout: float | None = None,
+        timeout: str | float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
     ) -> Iterator[_Result]:
         """Return an iterator over the results of a function, in the order of the arguments.
         The iterables are read to their end first, unless ``buffersize`` (as in Python 3.14) limits
-        how far ahead they are read. ``timeout`` is in seconds, and ``chunksize`` is ignored.
+        how far ahead they are read. ``timeout`` is in seconds, or a string such as ``"5 min"``.
+        ``chunksize`` is ignored.
         """
         del chunksize
         if not all(hasattr(each, "__iter__") or hasattr(each, "__getitem__") for each in iterables):
@@ -340,8 +341,8 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         self._many.add(many)
         self._dispatcher.offer(many)
 
-    def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[Outcome]:
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _outcomes(self, many: MappedCalls, timeout: str | float | None) -> Iterator[Outcome]:
+        deadline = None if timeout is None else time.monotonic() + seconds_of("timeout", timeout)
 
         def left() -> float | None:
             return None if deadline is None else deadline - time.monotonic()

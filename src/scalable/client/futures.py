@@ -23,6 +23,7 @@ from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.messages import Reference
 from scalable.protocol.synchronous import wait_for_change
+from scalable.units import seconds_of
 from scalable.views.facts import CallFacts, Failure, NeededCall
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class CallFuture(Future[_Result]):
 
     # Waiting ------------------------------------------------------------------------------------
 
-    def result(self, timeout: float | None = None) -> _Result:
+    def result(self, timeout: str | float | None = None) -> _Result:
         self._wait(timeout)
         if self._exception is not None:
             try:
@@ -152,11 +153,11 @@ class CallFuture(Future[_Result]):
         others = 0 < self.takers >= len(self._callbacks or ()) and self.on_outcome is None
         return others and self.home is not None
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: str | float | None = None) -> BaseException | None:
         self._wait(timeout)
         return self._exception
 
-    def _wait(self, timeout: float | None) -> None:
+    def _wait(self, timeout: str | float | None) -> None:
         if self._state not in _OVER:
             with slot_lent(), display.waiting():
                 self._wait_long(timeout)
@@ -166,8 +167,8 @@ class CallFuture(Future[_Result]):
         if self._state != FINISHED:
             raise CancelledError
 
-    def _wait_long(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _wait_long(self, timeout: str | float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + seconds_of("timeout", timeout)
         with self._condition:
             while self._state not in _OVER:  # the condition wakes for other futures too
                 left = None if deadline is None else deadline - time.monotonic()
@@ -179,7 +180,7 @@ class CallFuture(Future[_Result]):
                     INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S),
                 )
 
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self, timeout: str | float | None = None) -> Any:
         """Return the result. A TimeoutError is a ``multiprocessing.TimeoutError`` too."""
         try:
             return self.result(timeout)
@@ -188,8 +189,8 @@ class CallFuture(Future[_Result]):
                 raise  # the task itself has raised it
             raise _LateResultError from None
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until the task has finished, or until ``timeout`` seconds have passed."""
+    def wait(self, timeout: str | float | None = None) -> None:
+        """Wait until the task has finished, or until the timeout has passed."""
         try:
             self._wait(timeout)
         except (TimeoutError, CancelledError):

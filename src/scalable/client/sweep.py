@@ -11,6 +11,7 @@ from distributed import Future, wait
 
 from scalable.client.kept_failures import CallFailed
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.units import seconds_of
 
 if TYPE_CHECKING:
     from scalable.client.kept_failures import FailureKeepingClient
@@ -61,15 +62,16 @@ class Sweep:
         table = self.table()
         return table._repr_html_() if hasattr(table, "_repr_html_") else None
 
-    def wait(self, timeout: float | None = None) -> Sweep:
+    def wait(self, timeout: str | float | None = None) -> Sweep:
         """Wait until all tasks have finished, and return the sweep.
 
         Parameters
         ----------
         timeout
-            Seconds after which TimeoutError is raised. None for no limit.
+            Time after which TimeoutError is raised, in seconds or as a string such as ``"5 min"``.
+            None for no limit.
         """
-        wait(self.futures, timeout)
+        wait(self.futures, seconds_of("timeout", timeout))
         return self
 
     def results(self) -> list[Any]:

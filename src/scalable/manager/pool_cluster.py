@@ -44,7 +44,7 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import ScalingListener
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.settings import state_dir
-from scalable.units import parse_bytes
+from scalable.units import parse_bytes, seconds_of
 
 
 class PoolCluster(DisplayedCluster, ManagedSpecCluster):
@@ -74,7 +74,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     name
         Display name of the cluster.
     start_timeout
-        Seconds within which the workers of a started unit have to connect.
+        Time within which the workers of a started unit have to connect, in seconds or as a string
+        such as ``"5 min"``.
     **kwargs
         Further parameters of ``SpecCluster``.
 
@@ -102,11 +103,12 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         asynchronous: bool = False,
         security: Security | None = None,
         name: str | None = None,
-        start_timeout: float = 120.0,
+        start_timeout: str | float = 120.0,
         **kwargs: Any,
     ) -> None:
         seams.check()
-        self.manager = EmbeddedManager(self.provider_name, self.starting, start_timeout)
+        limit_s = seconds_of("start_timeout", start_timeout)
+        self.manager = EmbeddedManager(self.provider_name, self.starting, limit_s)
         self.incarnation = self.manager.incarnation
         self.inventory, self.demand = self.manager.inventory, self.manager.demand
         untagged = Pool(UNTAGGED, self.manager.entries, template=worker)
@@ -155,8 +157,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         *,
         slots: int = 1,
         launcher: Launcher | None = None,
-        walltime_s: float | None = None,
-        task_s: float = 0.0,
+        walltime_s: str | float | None = None,
+        task_s: str | float = 0.0,
     ) -> None:
         """Add a pool without workers.
 
@@ -173,14 +175,16 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             Object that starts the pool's units. By default, the template's class is called in this
             process.
         walltime_s
-            Seconds after which the batch system stops a unit. None for no limit.
+            Time after which the batch system stops a unit, in seconds or as a string such as
+            ``"4h"``. None for no limit.
         task_s
-            Expected duration of the pool's longest task in seconds; 0 to measure it.
+            Expected duration of the pool's longest task, written in the same way; 0 to measure it.
         """
         if not tag:
             raise ClusterError("a pool needs a tag")
         pool = Pool(tag, launcher or self.manager.entries, dict(template), slots)
-        pool.walltime_s, pool.task_s = walltime_s, task_s
+        pool.walltime_s = seconds_of("walltime_s", walltime_s)
+        pool.task_s = seconds_of("task_s", task_s)
         self.add_pools([pool])
 
     def add_pools(self, pools: Iterable[Pool]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scaling.task_model import UNKNOWN_DURATION_S
+from scalable.units import seconds_of
 
 logger = logging.getLogger("scalable.scaling")
 
@@ -71,8 +72,9 @@ class AdaptiveScaler:
     scale_up_threshold, scale_down_threshold
         Loads (pending tasks per active worker) above and below which the count changes.
     cooldown_seconds
-        Minimum seconds between two changes of a tag's count, in any direction. A count outside
-        bounds that were changed since then moves to the nearest bound at once.
+        Minimum time between two changes of a tag's count, in any direction, in seconds or as a
+        string such as ``"5 min"``. A count outside bounds that were changed since then moves to the
+        nearest bound at once.
     clock
         Function that returns monotonic seconds.
 
@@ -93,7 +95,7 @@ class AdaptiveScaler:
         max_workers: Mapping[str, int] | None = None,
         scale_up_threshold: float = 0.8,
         scale_down_threshold: float = 0.2,
-        cooldown_seconds: float = 60,
+        cooldown_seconds: str | float = 60,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,7 +106,8 @@ class AdaptiveScaler:
                 f"scale_down_threshold {scale_down_threshold} and scale_up_threshold "
                 f"{scale_up_threshold} are not an ascending range above 0"
             )
-        if not cooldown_seconds >= 0:
+        self.cooldown_seconds = seconds_of("cooldown_seconds", cooldown_seconds)
+        if not self.cooldown_seconds >= 0:
             raise ValueError(f"cooldown_seconds {cooldown_seconds} is negative")
         for tag in self.min_workers.keys() | self.max_workers.keys():
             low, high = self._bounds(tag)
@@ -112,7 +115,6 @@ class AdaptiveScaler:
                 raise ValueError(f"{tag!r}: minimum {low} and maximum {high} are not a valid range")
         self.scale_up_threshold = scale_up_threshold
         self.scale_down_threshold = scale_down_threshold
-        self.cooldown_seconds = cooldown_seconds
         self.decision_history: list[ScaleDecision] = []
         self._clock = clock
         #: Time of the last change, and the bounds at that time, by tag.

@@ -20,7 +20,7 @@ from scalable.scaling.task_model import Expectation, TaskModel
 from scalable.scheduler.pool_facts import ClusterState, PoolViews
 from scalable.scheduler.task_log import TaskLog
 from scalable.scheduler.workload import Workload
-from scalable.units import parse_duration
+from scalable.units import seconds_of
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -190,8 +190,11 @@ class PoolAdaptive:
         self._present = 0
         self._superfluous = 0
         self._adaptation = adaptation
-        self._interval = parse_duration(interval)
         self._loop: Any = None
+        try:
+            self._interval = seconds_of("interval", interval)
+        except ValueError as error:
+            raise ClusterError(f"{shown(tag)} cannot adapt: {error}") from error
         if not 0 < self._interval < math.inf:
             raise ClusterError(
                 f"{shown(tag)} cannot adapt: interval {interval!r} is not a positive duration"
@@ -271,6 +274,6 @@ class PoolAdaptive:
 
 def _target(tag: str, target_duration: float | str) -> TargetDuration:
     try:
-        return TargetDuration(parse_duration(target_duration))
+        return TargetDuration(seconds_of("target_duration", target_duration))
     except ValueError as error:
         raise ClusterError(f"{shown(tag)} cannot adapt: {error}") from error

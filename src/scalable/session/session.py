@@ -34,6 +34,7 @@ from scalable.providers.registry import provider_traits
 from scalable.session.exits import closed_at_exit, no_longer_closed_at_exit
 from scalable.session.request import Request
 from scalable.session.shown import Shown
+from scalable.units import seconds_of
 
 if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
@@ -216,7 +217,7 @@ class ScalableSession(Shown):
         *,
         detach: bool = False,
         name: str | None = None,
-        timeout_s: float = 600.0,
+        timeout_s: str | float = 600.0,
     ) -> ScalableClient:
         """Start the cluster with the plan's numbers of workers, and return a connected client.
 
@@ -233,7 +234,8 @@ class ScalableSession(Shown):
         name
             Name of a detached cluster. The default consists of the names of project and target.
         timeout_s
-            Seconds to wait for the first worker of each pool of a detached cluster.
+            Time to wait for the first worker of each pool of a detached cluster, in seconds or as a
+            string such as ``"10 min"``.
 
         Returns
         -------
@@ -246,7 +248,8 @@ class ScalableSession(Shown):
             When the manifest has changed since the plan was made.
         """
         try:
-            return self._start(plan, detach=detach, name=name, timeout_s=timeout_s)
+            limit_s = seconds_of("timeout_s", timeout_s)
+            return self._start(plan, detach=detach, name=name, timeout_s=limit_s)
         except ScalableError as error:
             told_alone(error)
             raise

@@ -19,6 +19,7 @@ import psutil
 from scalable.cache.errors import UnstableValueError
 from scalable.cache.file import File
 from scalable.errors import RunError
+from scalable.units import seconds_of
 
 #: Maximum number of characters of a program's output in an error message.
 _SHOWN = 2000
@@ -30,7 +31,7 @@ def command(
     inputs: Iterable[str | os.PathLike[str]] = (),
     outputs: Iterable[str | os.PathLike[str]] = (),
     check: bool = True,
-    timeout: float | None = None,
+    timeout: str | float | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
 ) -> Callable[..., CommandResult]:
@@ -54,7 +55,8 @@ def command(
     check
         Whether an exit code other than 0 fails the task.
     timeout
-        Seconds after which the program is killed and the task fails. None for no limit.
+        Time after which the program is killed and the task fails, in seconds or as a string such as
+        ``"5 min"``. None for no limit.
     env
         Environment variables in addition to the worker's.
     cwd
@@ -88,7 +90,7 @@ def command(
         named_outputs=tuple(str(name) for name in outputs if name in names),
         other_outputs=tuple(os.fspath(path) for path in outputs if path not in names),
         check=check,
-        timeout=timeout,
+        timeout=seconds_of("timeout", timeout),
         env=tuple(sorted((env or {}).items())),
         cwd=None if cwd is None else os.path.abspath(cwd),  # noqa: PTH100 - links stay
     )

@@ -105,7 +105,7 @@ def test_confidence_follows_what_is_known():
 
 
 def test_the_cooldown_of_a_tag_counts_for_both_directions(clock):
-    scaler = AdaptiveScaler(cooldown_seconds=60, clock=clock)
+    scaler = AdaptiveScaler(cooldown_seconds="1 min", clock=clock)
     assert scaler.evaluate(pending(8), {"a": 1}).workers_to_add == {"a": 9}
     for load in (pending(80), []):
         again = scaler.evaluate(load, {"a": 10})
@@ -201,8 +201,9 @@ def test_bad_input_decides_nothing(tasks, active, words):
         {"cooldown_seconds": math.nan},
         {"scale_up_threshold": 0.2, "scale_down_threshold": 0.8},
         {"cooldown_seconds": -1},
+        {"cooldown_seconds": "soon"},
     ],
 )
 def test_contradictions_are_refused(options):
-    with pytest.raises(ValueError, match="not an ascending range|not a valid range|is negative"):
+    with pytest.raises(ValueError, match="not an ascending range|not a valid range|is negative|^cooldown_seconds='soon'"):
         AdaptiveScaler(**options)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from scalable import ManifestError, ScalableSession
+from scalable import ClusterError, ManifestError, ScalableSession
 from scalable.manifest import Manifest
 from scalable.providers.local.options import LocalOptions
 from scalable.providers.local.traits import DEFAULTS
@@ -79,3 +79,11 @@ def test_the_directory_is_the_current_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert ScalableSession.local({"a": 1}).spec.workflow_dir == str(tmp_path)
     assert "scalable.session.session" in sys.modules
+
+
+def test_a_time_limit_that_is_not_a_duration_starts_nothing():
+    session = ScalableSession.local({"a": 1})
+    with pytest.raises(ValueError, match="timeout_s='soon' is not a length of time"):
+        session.start(timeout_s="soon")
+    with pytest.raises(ClusterError, match="not running"):
+        session.client  # noqa: B018

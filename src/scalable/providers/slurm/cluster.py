@@ -21,6 +21,7 @@ from scalable.providers.slurm.launcher import Jobs
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.traits import TRAITS
 from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.units import seconds_of
 
 logger = logging.getLogger("scalable.providers.slurm")
 
@@ -163,7 +164,7 @@ class SlurmCluster(PoolCluster):
             )
         return scripts[tag]
 
-    def add_component(self, component: ComponentSpec, *, task_s: float = 0.0) -> None:
+    def add_component(self, component: ComponentSpec, *, task_s: str | float = 0.0) -> None:
         """Add the empty pool of a component.
 
         Parameters
@@ -171,9 +172,10 @@ class SlurmCluster(PoolCluster):
         component
             Resource profile of the workers.
         task_s
-            Expected duration of the component's longest task in seconds, or 0 to measure it.
+            Expected duration of the component's longest task, in seconds or as a string such as
+            ``"5 min"``, or 0 to measure it.
         """
-        self.add_pools([self._jobs.pool(component, task_s=task_s)])
+        self.add_pools([self._jobs.pool(component, task_s=seconds_of("task_s", task_s))])
 
     def add_components(self, spec: DeploymentSpec) -> None:
         """Add the pools of a request. They start empty."""
