@@ -10,6 +10,7 @@ import pytest
 
 import scalable
 from pages import ROOT
+from scalable import providers
 from scalable.cli.main import VERBS
 
 pytest.importorskip("mkdocs")
@@ -46,7 +47,8 @@ def ids_of(page):
 
 def test_the_reference_has_every_public_name_and_every_command(site):
     python = ids_of(site / "python.html")
-    missing = [n for n in scalable.__all__ if not any(i.endswith(f".{n}") for i in python)]
+    public = [*scalable.__all__, *providers.__all__]
+    missing = [n for n in public if not any(i.endswith(f".{n}") for i in python)]
     assert missing == []
     commands = ids_of(site / "cli.html")
     assert [verb for verb in VERBS if not any(i.endswith(verb) for i in commands)] == []

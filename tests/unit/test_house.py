@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import scalable
+from scalable import providers
 from scalable.manager import launcher
 from scalable.providers import base, registry
 from scalable.providers.remote import cloud, cloud_provider, options, session_cluster
@@ -118,6 +119,7 @@ SECTION = re.compile(r"^ *-{4,}$", re.MULTILINE)
 def public_names():
     """Return (module, qualified name) of the public objects and of the classes they inherit from."""
     objects = [getattr(scalable, name) for name in scalable.__all__]
+    objects += [getattr(providers, name) for name in dir(providers)]
     for module in (base, registry, launcher, cloud, cloud_provider, options, session_cluster):
         objects += [
             value
@@ -167,7 +169,8 @@ def test_numpydoc_sections_stand_in_public_docstrings_alone():
 
 
 def test_public_objects_have_docstrings():
-    without = [name for name in scalable.__all__ if not getattr(scalable, name).__doc__]
+    public = [*((scalable, n) for n in scalable.__all__), *((providers, n) for n in dir(providers))]
+    without = [name for package, name in public if not getattr(package, name).__doc__]
     assert without == []
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import scalable
-from scalable import errors
+from scalable import errors, providers
 from scalable.model import Diagnostic
 
 
@@ -15,41 +15,82 @@ def test_public_names_are_pinned():
         "AdaptiveScaler",
         "CallFailed",
         "ClusterError",
-        "ClusterHandle",
         "CommandResult",
-        "CostEstimate",
-        "DeploymentProvider",
-        "DeploymentSpec",
         "File",
         "KeyOptions",
-        "LocalProvider",
         "Manifest",
         "ManifestError",
         "Plan",
         "PlanError",
         "PoolCluster",
         "ProviderError",
-        "ResourceRequest",
         "RunError",
         "ScalableClient",
         "ScalableError",
         "ScalableSession",
-        "ScaleDecision",
-        "ScalePlan",
         "SlurmCluster",
-        "SlurmProvider",
         "Storage",
         "Sweep",
-        "ValidationReport",
         "cached",
         "checkpoint",
         "command",
         "connect",
         "current_storage",
-        "get_provider",
         "list_clusters",
+    ]
+
+
+#: Names of `scalable.providers` that `scalable` has too, without listing them.
+OF_PROVIDERS = (
+    "ClusterHandle",
+    "CostEstimate",
+    "DeploymentProvider",
+    "DeploymentSpec",
+    "LocalProvider",
+    "ResourceRequest",
+    "ScaleDecision",
+    "ScalePlan",
+    "SlurmProvider",
+    "ValidationReport",
+    "get_provider",
+    "register_provider",
+)
+
+
+def test_names_for_authors_of_providers_are_pinned():
+    assert dir(providers) == [
+        "AWSBatchProvider",
+        "AWSProvider",
+        "ClusterHandle",
+        "ClusterLifecycle",
+        "ClusterServices",
+        "CostEstimate",
+        "DeploymentProvider",
+        "DeploymentSpec",
+        "Diagnostic",
+        "GCPProvider",
+        "KubernetesProvider",
+        "LocalProvider",
+        "OptionsModel",
+        "ProgramState",
+        "RemotePlace",
+        "ResourceRequest",
+        "ScaleDecision",
+        "ScalePlan",
+        "SlurmProvider",
+        "Traits",
+        "ValidationReport",
+        "get_provider",
         "register_provider",
     ]
+    for name in dir(providers):
+        assert getattr(providers, name).__name__ in (name, "AWSProvider")
+
+
+@pytest.mark.parametrize("name", OF_PROVIDERS)
+def test_names_of_providers_are_importable_from_scalable_too(name):
+    assert getattr(scalable, name) is getattr(providers, name)
+    assert name not in dir(scalable)
 
 
 @pytest.mark.parametrize("name", scalable.__all__)
@@ -65,6 +106,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_importing_the_package_or_a_session_loads_no_engine():
     code = (
         "import sys, scalable, scalable.session, scalable.providers.local;"
+        "from scalable.providers import DeploymentSpec, get_provider;"
         "print([m for m in ('dask', 'distributed', 'bokeh', 'pandas') if m in sys.modules])"
     )
     shown = subprocess.run(

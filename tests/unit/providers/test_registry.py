@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from scalable import ProviderError, get_provider, register_provider
-from scalable.providers import registry
+from scalable import ProviderError
+from scalable.providers import get_provider, register_provider, registry
 from scalable.providers.registry import option_models, provider_names, unregister_provider
 
 
