@@ -77,5 +77,5 @@ def test_a_call_whose_place_ended_its_worker_for_memory_moves(client, tmp_path):
     tag, name, pid = told.read_text().split()
     assert tag == "small"
     os.kill(int(pid), 9)
-    client.ask(Handler.ENDED_FOR_MEMORY, workers=[name])
+    client._ask(Handler.ENDED_FOR_MEMORY, workers=[name])
     assert future.result(120) == "large"

@@ -78,7 +78,7 @@ def workers(client, waiting, tmp_path_factory):
     """The address of a worker that sees the files, and of one that does not."""
     (near,) = client.scheduler_info(n_workers=-1)["workers"]
     away = Attachment("away", "x", shares_files=False, pools={})
-    assert client.ask(Handler.ATTACH, **dataclasses.asdict(away))["accepted"]
+    assert client._ask(Handler.ATTACH, **dataclasses.asdict(away))["accepted"]
     file = tmp_path_factory.mktemp("worker") / "config.json"
     config = WorkerConfig(
         scheduler=client.scheduler.address,

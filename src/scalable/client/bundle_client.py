@@ -95,11 +95,11 @@ class CarryingClient(AnnotatingClient):
                 names_of(changed),
             )
 
-    async def connected(self) -> None:
+    async def _connected(self) -> None:
         """Upload the files of this process's workflow before the first task, if necessary."""
-        await super().connected()
+        await super()._connected()
         add_stream_handlers(self, {CODE: self._hear_of_code})
-        self._carries = self._carries or bool(self.scheduler_facts.get(CARRIES))
+        self._carries = self._carries or bool(self._scheduler_facts.get(CARRIES))
         if self._carries and here() is None:
             await self._carry_own()
 
@@ -111,12 +111,12 @@ class CarryingClient(AnnotatingClient):
         if snapshot is not None:
             await self._carry(snapshot)
 
-    def code(self) -> str:
+    def _code(self) -> str:
         """Send this process's loaded code to the scheduler, and return the code's id.
 
         The id is empty if the scheduler was not started by scalable.
         """
-        if not self.scheduler_facts.get(CODE):
+        if not self._scheduler_facts.get(CODE):
             return ""
         importer = here()
         if importer is not None:  # a task submits tasks: they need what it has
@@ -171,12 +171,12 @@ class CarryingClient(AnnotatingClient):
         if self._carries:
             modules = {module.path for module in own_code.table().modules.values()}
             changed += own_files.read_again(except_for=modules)
-        self.code()
+        self._code()
         return changed
 
-    def annotations_of_graph(self) -> dict[str, Any]:
+    def _annotations_of_graph(self) -> dict[str, Any]:
         """Return the annotation with the code id of this process."""
-        code = self.code()
+        code = self._code()
         return {CODE_ANNOTATION: code} if code else {}
 
 
@@ -215,7 +215,7 @@ class BundleClient(CarryingClient):
         leave_out_our_frames()
         share_memory()
         survive_unpickling()
-        self._line = ExecutorConnection(self, self.code)
+        self._line = ExecutorConnection(self, self._code)
         self._news = Notifications(self, lambda: self._line.lender is not None, self._end_all)
         #: Result of a query to the scheduler whether it can interrupt running tasks, or None before
         #: it.
@@ -241,7 +241,7 @@ class BundleClient(CarryingClient):
                 waited = partial(func, *args, **kwargs)
                 return wait_in_call(self.loop, lambda: asyncio.wait_for(waited(), timeout))
         options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
-        self.check_open()
+        self._check_open()
         ended = waits_for_ended(func)
         if ended:
             self._line.made_calls()  # if the result is lost, the wait may be long
@@ -284,11 +284,11 @@ class BundleClient(CarryingClient):
                 )
                 if workers:
                     raise error
-                if self.scheduler_facts.get(CODE):
+                if self._scheduler_facts.get(CODE):
                     logger.warning("%s", error)
         return super().register_plugin(plugin, name)
 
-    def serve_calls_of(self, lender: Lender) -> None:
+    def _serve_calls_of(self, lender: Lender) -> None:
         """Mark the client as used only by the tasks of one worker.
 
         Parameters
@@ -298,7 +298,7 @@ class BundleClient(CarryingClient):
         """
         self._line.lender = lender
 
-    async def close_at_once(self) -> None:
+    async def _close_at_once(self) -> None:
         """Close the client in the event loop, without waiting for the scheduler's answer."""
         await self._close(fast=True)
 
@@ -306,13 +306,13 @@ class BundleClient(CarryingClient):
         """Ask the scheduler to report the slots of each tag, now and after each change."""
         if self._line.knows_slots:
             return
-        if not self.ask("get_metadata", keys=[BUNDLES], default=False):
+        if not self._ask("get_metadata", keys=[BUNDLES], default=False):
             # The scheduler was not started by scalable.
             self.register_plugin(BundleRelay())
         self._line.set_slots({})
-        self._line.set_slots(self.ask(Handler.FOLLOW_SLOTS, client=self.id))
+        self._line.set_slots(self._ask(Handler.FOLLOW_SLOTS, client=self.id))
 
-    async def reconnected(self) -> None:
+    async def _reconnected(self) -> None:
         """Renew the subscriptions to slots and notifications, which the scheduler has lost."""
         self._news.subscribe()
         if not self._line.knows_slots:
@@ -324,44 +324,44 @@ class BundleClient(CarryingClient):
         except OSError as error:  # the connection broke again, and will be restored
             logger.debug("the slots of client %s are not followed: %r", self.id, error)
 
-    def ask(self, operation: str, **arguments: Any) -> Any:
+    def _ask(self, operation: str, **arguments: Any) -> Any:
         """Call an operation of the scheduler by its name, and return the answer."""
-        self.check_open()
+        self._check_open()
         assert self.scheduler is not None
         return self.sync(getattr(self.scheduler, operation), **arguments)
 
-    def scheduler_known(self) -> None:
+    def _scheduler_known(self) -> None:
         """Compare the versions in the scheduler's image with those of this process."""
-        compare_versions(self.scheduler_facts)
+        compare_versions(self._scheduler_facts)
 
-    def explained(self, error: Any) -> Any:
+    def _explained(self, error: Any) -> Any:
         """Return the error to show in place of a task's error."""
         restored(error)
         cause = getattr(error, "__cause__", None)
         if isinstance(error, RuntimeError) and isinstance(cause, ModuleNotFoundError):
-            image = ImageVersions.from_message(self.scheduler_facts.get(VERSIONS) or ["", {}, ""])
+            image = ImageVersions.from_message(self._scheduler_facts.get(VERSIONS) or ["", {}, ""])
             where = in_image("the scheduler", image.image)
             return with_package(missing_module(cause, "the graph of this call", where))
         return with_package(error)
 
-    def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
+    def _unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
         """Return the error for a result that cannot be pickled, or None for other errors."""
         call = f"task {key_split(keys[0])!r}" if len(keys) == 1 else "a task"
         return unsendable_result(error, call)
 
-    def explains_later(self, key: Any, exception: Any) -> bool:
+    def _explains_later(self, key: Any, exception: Any) -> bool:
         """Return whether an error reports lost workers without the reasons."""
         is_bundle = key in self._line.followed_keys
         return not is_bundle and isinstance(exception, bytes) and b"KilledWorker" in exception
 
-    async def explained_later(self, key: Any, exception: Any) -> Any:
+    async def _explained_later(self, key: Any, exception: Any) -> Any:
         """Return the error of a task with lost workers, including the reasons for the losses."""
         error = loads(exception)
         if not isinstance(error, KilledWorker):
             return exception
         return dumps(await with_reasons(self, error, key))
 
-    def unfinished_calls(self) -> int:
+    def _unfinished_calls(self) -> int:
         """Return the number of tasks that wait or run, including those of executors."""
         bundles = self._line.followed_keys
         futures = list(self.futures.items())
@@ -370,23 +370,23 @@ class BundleClient(CarryingClient):
 
     # Dask's events ------------------------------------------------------------------------------
 
-    def known_tasks(self) -> list[Any]:
+    def _known_tasks(self) -> list[Any]:
         """Return the keys of the bundles that were sent and have not finished."""
         return self._line.followed()
 
-    def task_in_memory(self, key: Any) -> None:
+    def _task_in_memory(self, key: Any) -> None:
         """Notify the executor of a bundle that the bundle's Dask task has succeeded."""
         self._line.task_in_memory(key)
 
-    def task_erred(self, key: Any, error: BaseException) -> None:
+    def _task_erred(self, key: Any, error: BaseException) -> None:
         """Notify the executor of a bundle that the bundle's Dask task has failed."""
         self._line.task_erred(key, error)
 
-    def task_lost(self, key: Any, *, with_all: bool) -> None:
+    def _task_lost(self, key: Any, *, with_all: bool) -> None:
         """Notify the executor that the scheduler no longer has the Dask task of a bundle."""
         self._line.task_lost(key, with_all=with_all)
 
-    async def before_cancel(self, keys: list[Any]) -> None:
+    async def _before_cancel(self, keys: list[Any]) -> None:
         """Ask the scheduler to interrupt running tasks, except those another client waits for."""
         assert self.scheduler is not None
         if self._can_interrupt is None:
@@ -398,9 +398,9 @@ class BundleClient(CarryingClient):
     def _end_all(self, error: ClusterError) -> None:
         """Fail all unfinished tasks and all later ones, because the cluster stops."""
         self._line.close(error)
-        self.end_all(error)
+        self._fail_all(error)
 
-    def before_close(self) -> None:
+    def _before_close(self) -> None:
         """Fail all unfinished tasks of this client's executors."""
         self._line.close()
 

@@ -118,11 +118,11 @@ class CachingClient(FailureKeepingClient):
     ) -> None:
         self._manifest_says = remembering
         self._remembered = CachedCalls(
-            self._cache_settings, lambda: bool(self.scheduler_facts.get(CARRIES))
+            self._cache_settings, lambda: bool(self._scheduler_facts.get(CARRIES))
         )
         self._found_calls = FoundCalls(self._call_later, self._tell_found)
         self._resumable = ResumableCalls(
-            self._cache_settings, lambda: bool(self.scheduler_facts.get(CARRIES))
+            self._cache_settings, lambda: bool(self._scheduler_facts.get(CARRIES))
         )
         super().__init__(routing, *args, **kwargs)
 
@@ -132,17 +132,17 @@ class CachingClient(FailureKeepingClient):
 
     def _tell_found(self, message: dict[str, Any]) -> None:
         # A scheduler of another kind, or of an earlier version, cannot handle the message.
-        if self.scheduler_facts.get(FOUND):
+        if self._scheduler_facts.get(FOUND):
             with suppress(CommClosedError):  # between two connections: it would not be read
                 send_to_scheduler(self, message)
 
-    def before_close(self) -> None:
+    def _before_close(self) -> None:
         self._found_calls.tell()
-        super().before_close()
+        super()._before_close()
 
     def _cache_settings(self) -> CacheSettings:
         if self._manifest_says is None:
-            told = self.scheduler_facts.get(REMEMBERING)
+            told = self._scheduler_facts.get(REMEMBERING)
             self._manifest_says = CacheSettings.from_message(told) if told else CacheSettings()
         return self._manifest_says
 

@@ -97,8 +97,8 @@ class ScalableClient(CachingClient):
     ) -> None:
         routing = Routing(
             lambda: not self.asynchronous,
-            lambda: ask_known_slots(self.ask, self.cluster),
-            lambda: self.scheduler_facts.get(TASKS) if tasks is None else tasks,
+            lambda: ask_known_slots(self._ask, self.cluster),
+            lambda: self._scheduler_facts.get(TASKS) if tasks is None else tasks,
             labels or {},
             tags,
         )
@@ -486,9 +486,9 @@ class ScalableClient(CachingClient):
         """
         if not isinstance(key, Future):
             return super().profile(key, *args, **kwargs)
-        if not self.ask("get_metadata", keys=[PROFILES], default=False):
+        if not self._ask("get_metadata", keys=[PROFILES], default=False):
             raise ClusterError("the scheduler of this cluster keeps no profiles of tasks")
-        row = self.ask(Handler.PROFILE, key=key.key)
+        row = self._ask(Handler.PROFILE, key=key.key)
         if row is None and key.cancelled():
             return dict.fromkeys(PROFILE) | {"state": "cancelled"}
         if row is None:
@@ -538,13 +538,13 @@ class ScalableClient(CachingClient):
         """URL of the cluster's dashboard with its access token, or ``""`` without a dashboard."""
         if self.cluster is not None or self.asynchronous:
             return str(super().dashboard_link)
-        if not self.ask("get_metadata", keys=[PROFILES], default=False):
+        if not self._ask("get_metadata", keys=[PROFILES], default=False):
             return str(super().dashboard_link)
-        return str(self.ask(Handler.LIVE_PAGE))
+        return str(self._ask(Handler.LIVE_PAGE))
 
     def worker_count(self, tag: str | None = None) -> int:
         """Return the number of connected workers of a tag, or of all workers without a tag."""
-        workers = self.ask("identity", n_workers=-1)["workers"].values()
+        workers = self._ask("identity", n_workers=-1)["workers"].values()
         return sum(tag is None or tag in worker["resources"] for worker in workers)
 
     @contextmanager

@@ -131,7 +131,7 @@ class ExecutorConnection:
     @property
     def why_closed(self) -> str:
         """Reason why the client takes no more tasks."""
-        return str(getattr(self._client, "ended", None) or "the client is closed")
+        return str(getattr(self._client, "_ended", None) or "the client is closed")
 
     def call_soon(self, function: Callable[..., Any], *args: Any) -> None:
         """Schedule a function in the client's event loop. May be called from any thread."""
@@ -394,7 +394,7 @@ def is_near(client: Client) -> bool | None:
 
 async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledWorker:
     """Return a lost task's error with the reasons why its workers were lost."""
-    facts = getattr(client, "scheduler_facts", {})
+    facts = getattr(client, "_scheduler_facts", {})
     if isinstance(error, OutOfMemory | LostWorkers | WalltimeReached) or not facts.get(CODE):
         return error
     lost = str(getattr(error.last_worker, "name", ""))

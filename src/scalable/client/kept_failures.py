@@ -37,7 +37,7 @@ class RetryingClient(ShownClient):
 
     def _warn_of_retries(self, task: str | None) -> None:
         """Log that executors ignore the retry policy of the given task, if it has one."""
-        if task in self.scheduler_facts.get(RETRIED, ()):
+        if task in self._scheduler_facts.get(RETRIED, ()):
             logger.warning(
                 "task %r has `retries:` or `memory_on_retry:`, which executors do not follow: use "
                 "submit() or map() of the client for tasks that are to be retried",
@@ -151,7 +151,7 @@ class KeptFuture(KeptResult):
     async def value_of_failure(self) -> CallFailed:
         client = self.client
         assert isinstance(client, FailureKeepingClient)
-        return (await client.failures_of([self]))[self.key]
+        return (await client._failures_of([self]))[self.key]  # noqa: SLF001 - a class of this file
 
 
 class FailureKeepingClient(RetryingClient):
@@ -175,15 +175,15 @@ class FailureKeepingClient(RetryingClient):
             for future in futures
         ]
 
-    async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
+    async def _values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
         """Wait for futures that keep failures, and return the failures of their tasks by key."""
         kept = [future for future in futures if isinstance(future, KeptFuture)]
         for future in kept:
             await state_of(future).wait()
         failed = [future for future in kept if future.status == "error"]
-        return dict(await self.failures_of(failed)) if failed else {}
+        return dict(await self._failures_of(failed)) if failed else {}
 
-    async def failures_of(self, futures: list[KeptFuture]) -> Mapping[Any, CallFailed]:
+    async def _failures_of(self, futures: list[KeptFuture]) -> Mapping[Any, CallFailed]:
         """Return the failures of failed tasks by key."""
         facts = await self._ask_failures([future.key for future in futures])
         found = {}
@@ -197,7 +197,7 @@ class FailureKeepingClient(RetryingClient):
 
     async def _ask_failures(self, keys: list[Any]) -> list[Mapping[str, Any]]:
         nothing: list[Mapping[str, Any]] = [{} for _ in keys]
-        if not self.scheduler_facts.get(CODE):
+        if not self._scheduler_facts.get(CODE):
             return nothing
         try:
             return await SchedulerCalls(self.scheduler).failures(keys)

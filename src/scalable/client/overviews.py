@@ -136,11 +136,11 @@ class CollectionClient(BundleClient):
 
     # Graphs -------------------------------------------------------------------------------------
 
-    def graph_annotations(self) -> Mapping[str, Any]:
+    def _graph_annotations(self) -> Mapping[str, Any]:
         """Return the annotations of the graph that is about to be sent."""
         return _route.get().annotations
 
-    def layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
+    def _layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
         """Return a layer's annotations, routed by its own tag or by the graph's tag."""
         asked = {name: annotations[name] for name in ROUTING if annotations.get(name) is not None}
         resources = annotations.get("resources")
@@ -158,11 +158,11 @@ class CollectionClient(BundleClient):
         routed = self._routing.annotations(tag, resources, n, task)
         return {**annotations, **routed}
 
-    def before_tagged_graph(self) -> None:
+    def _before_tagged_graph(self) -> None:
         """Keep shuffles within pools on a scheduler that was not started by scalable."""
         if self._shuffles_stay is not None or self.asynchronous:
             return
-        self._shuffles_stay = bool(self.ask("get_metadata", keys=[CONTROLLER], default=False))
+        self._shuffles_stay = bool(self._ask("get_metadata", keys=[CONTROLLER], default=False))
         if self._shuffles_stay:
             return
         logger.debug("the scheduler is asked to keep shuffles within pools")

@@ -242,7 +242,6 @@ class ClientHere:
     mentions(f"{_CLIENT}._handle_report", "_reconnect"),
     mentions(f"{_CLIENT}.cancel", "_cancel"),
     mentions(f"{_CLIENT}.close", "_close"),
-    mentions(f"{_CLIENT}.__init__", "_instances", "cluster"),
 )
 class ReportingClient(Client):
     """A client that calls methods of its subclass when one of its Dask tasks finishes.
@@ -256,74 +255,74 @@ class ReportingClient(Client):
         self._process = os.getpid()
         super().__init__(*args, **kwargs)
 
-    def task_in_memory(self, key: Any) -> None:
+    def _task_in_memory(self, key: Any) -> None:
         """Handle a task that has succeeded."""
 
-    def task_erred(self, key: Any, error: BaseException) -> None:
+    def _task_erred(self, key: Any, error: BaseException) -> None:
         """Handle a task that has failed."""
 
-    def task_lost(self, key: Any, *, with_all: bool) -> None:
+    def _task_lost(self, key: Any, *, with_all: bool) -> None:
         """Handle a task that the scheduler has lost. If ``with_all``, it has lost all tasks."""
 
-    def scheduler_known(self) -> None:
+    def _scheduler_known(self) -> None:
         """Process the scheduler's facts before this client registers with the scheduler.
 
-        An error has the same effect as in :meth:`connected`.
+        An error has the same effect as in :meth:`_connected`.
         """
 
-    async def connected(self) -> None:
+    async def _connected(self) -> None:
         """Prepare for the first task. Called once the client is connected to the scheduler.
 
         If this raises an error, the client is closed, and its constructor raises the error.
         """
 
-    async def reconnected(self) -> None:
+    async def _reconnected(self) -> None:
         """Register again with a scheduler that has removed this client."""
 
     #: Error of all tasks once the cluster has stopped. The client does not reconnect then.
-    ended: Exception | None = None
+    _ended: Exception | None = None
 
-    def end_all(self, error: Exception) -> None:
+    def _fail_all(self, error: Exception) -> None:
         """Fail all pending tasks with an error, and store it for when the connection breaks."""
-        self.ended = error
+        self._ended = error
         for key, state in list(self.futures.items()):
             if state.status == "pending":
                 self._end_with_error(key, error, None)
 
-    def known_tasks(self) -> list[Any]:
+    def _known_tasks(self) -> list[Any]:
         """Return the keys of the tasks to report as lost if the connection breaks."""
         return []
 
-    async def before_cancel(self, keys: list[Any]) -> None:
+    async def _before_cancel(self, keys: list[Any]) -> None:
         """Prepare before Dask cancels tasks."""
 
-    def before_close(self) -> None:
+    def _before_close(self) -> None:
         """Prepare before Dask closes the client."""
 
-    def annotations_of_graph(self) -> dict[str, Any]:
+    def _annotations_of_graph(self) -> dict[str, Any]:
         """Return the annotations of all tasks of the graph that is about to be sent."""
         return {}
 
-    def explained(self, error: Any) -> Any:
+    def _explained(self, error: Any) -> Any:
         """Return the error to show instead of a task's error."""
         return error
 
-    def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
+    def _unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
         """Return the error to raise if fetching results fails, or None to raise the original."""
         del error, keys
         return None
 
-    async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
+    async def _values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
         """Map the keys of some futures to values to gather instead of their results."""
         del futures
         return {}
 
-    def explains_later(self, key: Any, exception: Any) -> bool:
-        """Return whether :meth:`explained_later` must replace an error before it is shown."""
+    def _explains_later(self, key: Any, exception: Any) -> bool:
+        """Return whether :meth:`_explained_later` must replace an error before it is shown."""
         del key, exception
         return False
 
-    async def explained_later(self, key: Any, exception: Any) -> Any:
+    async def _explained_later(self, key: Any, exception: Any) -> Any:
         """Return the exception, pickled or not, to show instead of a task's exception."""
         del key
         return exception
@@ -332,16 +331,16 @@ class ReportingClient(Client):
         return ClientHere, (type(self),)
 
     @property
-    def scheduler_facts(self) -> Mapping[str, Any]:
+    def _scheduler_facts(self) -> Mapping[str, Any]:
         """Facts that the scheduler has reported about itself. Empty before the connection."""
         return dict(self._scheduler_identity)
 
-    def check_open(self) -> None:
+    def _check_open(self) -> None:
         """Raise an error if the client is closed, or belongs to another process."""
         refuse_in_child(self._process)
         loop: Any = self.loop
         if self.status == "closed" or (loop is not None and loop.asyncio_loop.is_closed()):
-            raise self.ended or ClusterError(
+            raise self._ended or ClusterError(
                 "this client is closed and sends no tasks: its session, or its connection to a "
                 "cluster, has ended",
                 hint="submit tasks within the `with` block of a session, or open it again",
@@ -352,7 +351,7 @@ class ReportingClient(Client):
         # A future that has failed keeps its error after the end of the client.
         failed = getattr(getattr(func, "__self__", None), "status", "") == "error"
         if not self.asynchronous and not (failed and _runs(self.loop)):
-            self.check_open()
+            self._check_open()
         return super().sync(func, *args, **kwargs)
 
     def close(self, *args: Any, **kwargs: Any) -> Any:
@@ -363,11 +362,11 @@ class ReportingClient(Client):
         return None
 
     def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.ended is not None:
-            raise self.ended
-        self.check_open()
+        if self._ended is not None:
+            raise self._ended
+        self._check_open()
         give_to_scheduler(self, expr)
-        with annotate(**self.annotations_of_graph()):
+        with annotate(**self._annotations_of_graph()):
             return super()._graph_to_futures(expr, *args, **kwargs)
 
     def _handle_key_in_memory(
@@ -381,12 +380,12 @@ class ReportingClient(Client):
         except BaseException as ended:  # noqa: BLE001 - it would end the event loop
             logger.debug("the type of the result of %s cannot be loaded: %r", key, ended)
             super()._handle_key_in_memory(key, None, workers)
-        self.task_in_memory(key)
+        self._task_in_memory(key)
 
     def _handle_task_erred(
         self, key: Any = None, exception: Any = None, traceback: Any = None
     ) -> None:
-        if self.explains_later(key, exception):
+        if self._explains_later(key, exception):
             assert self.loop is not None
             self.loop.add_callback(self._explain_and_end, key, exception, traceback)
             return
@@ -394,7 +393,7 @@ class ReportingClient(Client):
 
     async def _explain_and_end(self, key: Any, exception: Any, traceback: Any) -> None:
         state = self.futures.get(key)
-        exception = await self.explained_later(key, exception)
+        exception = await self._explained_later(key, exception)
         # The future may have been released or resolved during the wait.
         is_same = self.futures.get(key) is state
         if is_same and state is not None and state.status == "pending":
@@ -407,23 +406,23 @@ class ReportingClient(Client):
             state = self.futures[key]
             if text and state.exception is not None:
                 state.exception.add_note(text)
-            state.exception = self.explained(state.exception)
-            self.task_erred(key, state.exception)
+            state.exception = self._explained(state.exception)
+            self._task_erred(key, state.exception)
 
     def _handle_cancelled_keys(self, keys: Iterable[Any], *args: Any, **kwargs: Any) -> None:
         super()._handle_cancelled_keys(keys, *args, **kwargs)
         for key in keys:
-            self.task_lost(key, with_all=False)
+            self._task_lost(key, with_all=False)
 
     def _handle_restart(self) -> None:
         super()._handle_restart()
-        for key in self.known_tasks():
-            self.task_lost(key, with_all=True)
+        for key in self._known_tasks():
+            self._task_lost(key, with_all=True)
 
     async def _update_scheduler_info(self, *args: Any, **kwargs: Any) -> Any:
         await super()._update_scheduler_info(*args, **kwargs)
         if self.status == "connecting":
-            self.scheduler_known()
+            self._scheduler_known()
         return self._scheduler_identity
 
     def scheduler_info(self, n_workers: int = -1, **kwargs: Any) -> Any:
@@ -437,22 +436,27 @@ class ReportingClient(Client):
     async def _start(self, *args: Any, **kwargs: Any) -> Any:
         try:
             started = await super()._start(*args, **kwargs)
-            await self.connected()
+            await self._connected()
         except BaseException:
             await self._close()
             raise
         return started
 
     async def _reconnect(self) -> None:
-        if self.ended is not None:
-            await self._close_ended(self.ended)
+        if self._ended is not None:
+            await self._close_ended(self._ended)
             return
-        known = self.known_tasks()  # Dask forgets its futures while it reconnects
+        known = self._known_tasks()  # Dask forgets its futures while it reconnects
         await super()._reconnect()
         for key in known:
-            self.task_lost(key, with_all=True)
+            self._task_lost(key, with_all=True)
         if self.status == "running":
-            await self.reconnected()
+            await self._reconnected()
+
+    async def _end_with_cluster(self, error: Exception) -> None:
+        if self.status == "running":
+            self._ended = error
+            await self._close_ended(error)
 
     async def _close_ended(self, error: Exception) -> None:
         """Close a client whose cluster has stopped. Results not fetched yet are lost."""
@@ -462,22 +466,14 @@ class ReportingClient(Client):
         self.futures.clear()  # or closing would cancel them
         await self._close(fast=True)
 
-    @classmethod
-    async def close_all_of(cls, cluster: Any, error: Exception) -> None:
-        """Close the clients of a cluster that stops. Their unfinished tasks fail with the error."""
-        for client in list(cls._instances):
-            if isinstance(client, cls) and client.cluster is cluster and client.status == "running":
-                client.ended = error
-                await client._close_ended(error)  # noqa: SLF001 - a client of this class
-
     async def _gather(  # type: ignore[override]  # Dask passes the others by keyword
         self, futures: Any, errors: str = "raise", **kwargs: Any
     ) -> Any:
         try:
             gather = super()._gather
-            return await gather_known(gather, futures, errors, kwargs, self.values_in_place)
+            return await gather_known(gather, futures, errors, kwargs, self._values_in_place)
         except TypeError as error:
-            told = self.unreadable(error, [future.key for future in futures_of(futures)])
+            told = self._unreadable(error, [future.key for future in futures_of(futures)])
             if told is None:
                 raise
             raise told from None
@@ -486,12 +482,20 @@ class ReportingClient(Client):
         return _SharedAnswer(asyncio.ensure_future(super()._gather_remote(*args, **kwargs)))
 
     async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
-        await self.before_cancel([future.key for future in futures_of(futures)])
+        await self._before_cancel([future.key for future in futures_of(futures)])
         await super()._cancel(futures, *args, **kwargs)
 
     async def _close(self, *args: Any, **kwargs: Any) -> None:
-        self.before_close()
+        self._before_close()
         await super()._close(*args, **kwargs)
+
+
+@seams.relies_on(mentions(f"{_CLIENT}.__init__", "_instances", "cluster"))
+async def close_clients_of(cluster: Any, error: Exception) -> None:
+    """Close the clients of a cluster that stops. Their unfinished tasks fail with the error."""
+    for client in list(Client._instances):  # noqa: SLF001
+        if isinstance(client, ReportingClient) and client.cluster is cluster:
+            await client._end_with_cluster(error)  # noqa: SLF001
 
 
 @seams.relies_on(
@@ -507,15 +511,15 @@ class AnnotatingClient(ReportingClient):
     Relies on ``Client._graph_to_futures``, which sends each graph with the context's annotations.
     """
 
-    def graph_annotations(self) -> Mapping[str, Any]:
+    def _graph_annotations(self) -> Mapping[str, Any]:
         """Return additional annotations of the graph that is about to be sent."""
         return {}
 
-    def layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
+    def _layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
         """Return new annotations for a layer of the graph, given its current annotations."""
         return annotations
 
-    def before_tagged_graph(self) -> None:
+    def _before_tagged_graph(self) -> None:
         """Prepare for a graph that has resource annotations. Not called for single tasks."""
 
     def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
@@ -527,10 +531,10 @@ class AnnotatingClient(ReportingClient):
         for key in keys:
             if not is_sendable(key):
                 raise ClusterError(f"the key {key!r} cannot be encoded as UTF-8")
-        ours = self.graph_annotations()
-        layers = annotate_layers(expr, self.layer_annotations) if has_layers(expr) else set()
+        ours = self._graph_annotations()
+        layers = annotate_layers(expr, self._layer_annotations) if has_layers(expr) else set()
         if "resources" in layers.union(ours):
-            self.before_tagged_graph()
+            self._before_tagged_graph()
         with annotate(**ours):
             return super()._graph_to_futures(expr, keys, *args, **kwargs)
 

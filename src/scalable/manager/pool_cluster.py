@@ -19,7 +19,7 @@ from distributed.utils import NoOpAwaitable, import_term, offload
 from scalable.client.attached import AttachedCluster
 from scalable.client.client import client_of
 from scalable.client.displayed_cluster import NOW_S, DisplayedCluster
-from scalable.dask_compat.client import ReportingClient
+from scalable.dask_compat.client import close_clients_of
 from scalable.dask_compat.cluster import (
     ManagedSpecCluster,
     memory_per_worker,
@@ -435,7 +435,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         self.manager.reconciler.wake()
 
     async def _close(self) -> None:
-        await ReportingClient.close_all_of(self, ClusterError("the client's cluster was closed"))
+        await close_clients_of(self, ClusterError("the client's cluster was closed"))
         if self.status in (Status.running, Status.failed):
             await self.manager.reconciler.close()
         await super()._close()

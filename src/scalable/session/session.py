@@ -665,7 +665,7 @@ def warn_of_older(session: ScalableSession) -> None:
 
 def warn_of_unfinished(client: ScalableClient) -> None:
     """Warn if closing the session cancels unfinished tasks."""
-    unfinished = client.unfinished_calls()
+    unfinished = client._unfinished_calls()  # noqa: SLF001 - not for users
     if unfinished:
         logger.warning(
             "the session ends with %d unfinished tasks, which are cancelled; "

@@ -273,7 +273,7 @@ class CallClient:
     async def close(self) -> None:
         """Close the worker's own client."""
         if self._own is not None and self._own.status != "closed":
-            await self._own.close_at_once()
+            await self._own._close_at_once()  # noqa: SLF001 - not for users
 
     def _given(self) -> ScalableClient | None:
         """Return the process's default client if it belongs to the worker's cluster."""
@@ -314,7 +314,7 @@ class CallClient:
             timeout=timeout or dask.config.get("distributed.comm.timeouts.connect"),
         )
         logger.debug("client %s is made for the tasks of %s", client.id, worker.address)
-        client.serve_calls_of(self._lender)
+        client._serve_calls_of(self._lender)  # noqa: SLF001 - not for users
         self._own, self._connecting = client, asyncio.ensure_future(_connect(client))
         self._connecting.add_done_callback(self._forget_failed)
         return client
@@ -324,7 +324,7 @@ class CallClient:
         failed = connecting.cancelled() or connecting.exception() is not None
         if failed and connecting is self._connecting and self._own is not None:
             logger.debug("client %s cannot connect: %s", self._own.id, connecting)
-            self._worker.loop.add_callback(self._own.close_at_once)
+            self._worker.loop.add_callback(self._own._close_at_once)  # noqa: SLF001 - not for users
             self._own = None
 
 
