@@ -26,14 +26,3 @@ def exported_lazily(
         return sorted({*sources, *getattr(module, "__all__", ())})
 
     return load, names
-
-
-class PublicNames:
-    """Base class of public objects: ``dir()`` does not list their private names."""
-
-    def __dir__(self) -> list[str]:
-        return [
-            name
-            for name in super().__dir__()
-            if not name.startswith("_") or (name.startswith("__") and name.endswith("__"))
-        ]

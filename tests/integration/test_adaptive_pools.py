@@ -174,11 +174,11 @@ def test_a_refused_adaptation_changes_nothing():
     session = ScalableSession.from_yaml(target="local")
     with session:
         before = session.cluster.adapt("a", 0, 2)
-        kept = session.cluster.controller.adaptation.pools
+        kept = session.cluster.manager.controller.adaptation.pools
         for options in REFUSED:
             with pytest.raises(ClusterError, match="not a positive duration|interval='soon'|has no decide"):
                 session.cluster.adapt("a", 0, 1, **options)
-            assert session.cluster.controller.adaptation.pools == {**kept, "a": before}
+            assert session.cluster.manager.controller.adaptation.pools == {**kept, "a": before}
             assert before.periodic_callback is not None
 
 
@@ -200,7 +200,7 @@ def test_a_pool_is_told_to_follow_its_load_and_no_more(eventually):
         # Scaling by hand ends it too.
         cluster.adapt("b", 0, 3)
         session.scale("b", 2)
-        assert not cluster.controller.adaptation.pools
+        assert not cluster.manager.controller.adaptation.pools
 
 
 # Decisions that are carried out ------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_pools_aim_for_what_the_plan_does_and_know_earlier_runs():
     session = ScalableSession.from_yaml(target="local")
     session.start(session.plan(objective="minimize cost", policy="safe"))
     try:
-        adaptation = session.cluster.controller.adaptation
+        adaptation = session.cluster.manager.controller.adaptation
         assert adaptation.pools["a"].policy.objective == "cost"
         assert adaptation.pools["a"].policy.hysteresis > 0.01
         expected = adaptation.model.mean_s(Kind("a", "nap"))

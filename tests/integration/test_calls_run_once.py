@@ -110,7 +110,7 @@ def parent(path, gate):
 def test_a_call_that_waits_for_another_runs_once_although_its_worker_is_given_up(
     client, session, tmp_path, gate, eventually
 ):
-    path, wanted = tmp_path / "starts", session.cluster.inventory.wanted
+    path, wanted = tmp_path / "starts", session.cluster.manager.inventory.wanted
     (first,) = wanted.names("b")
     waiting = client.submit(parent, path, gate, tag="b")
     eventually(lambda: starts(path) == ["parent"])
@@ -121,7 +121,7 @@ def test_a_call_that_waits_for_another_runs_once_although_its_worker_is_given_up
     assert client.submit(double, 1, tag="b").result(timeout=60) == 2
     gate.touch()
     waiting.result(timeout=60)
-    eventually(lambda: first not in session.cluster.inventory.existing(), "the worker's end")
+    eventually(lambda: first not in session.cluster.manager.inventory.existing(), "the worker's end")
     assert starts(path) == ["parent", "stuck"]
 
 

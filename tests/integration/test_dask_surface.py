@@ -7,7 +7,7 @@ import traceback
 
 import dask
 import pytest
-from distributed import Scheduler
+from distributed import Client, Scheduler
 from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.spec import SpecCluster
 from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
@@ -46,7 +46,7 @@ def counts(cluster):
 
 def scaled_up(cluster):
     cluster.scale_up(1)
-    assert len(cluster.inventory.wanted.names("")) == 1
+    assert len(cluster.manager.inventory.wanted.names("")) == 1
     cluster.scale_up("a", 2)
     assert counts(cluster) == {"a": 2, "b": 1}
     cluster.scale_up({"": 0, "a": 1})
@@ -54,7 +54,7 @@ def scaled_up(cluster):
 
 def scaled_down(cluster):
     cluster.scale("a", 2)
-    name = cluster.inventory.wanted.names("a")[-1]
+    name = cluster.manager.inventory.wanted.names("a")[-1]
     cluster.sync(cluster.scale_down, [name])
     assert counts(cluster) == {"a": 1, "b": 1}
 
@@ -83,7 +83,7 @@ def refused(call, words):
 def units_are_named(cluster):
     names = {str(ws.name) for ws in cluster.scheduler.workers.values()}
     assert names >= set(map(str, cluster.requested)) | set(map(str, cluster.observed)) - {""}
-    assert set(map(str, cluster.plan)) >= set(cluster.inventory.wanted.names("a"))
+    assert set(map(str, cluster.plan)) >= set(cluster.manager.inventory.wanted.names("a"))
 
 
 #: Name -> what it does on a cluster of pools. Attributes that only have to be there have None.
@@ -126,8 +126,42 @@ SURFACE = {
 
 def test_the_table_has_every_public_name_of_dasks_cluster():
     with SpecCluster(scheduler=INPROC) as theirs:
-        public = {name for name in dir(theirs) if not name.startswith("_")}
-    assert public == SURFACE.keys()
+        assert public(theirs) == SURFACE.keys()
+
+
+def public(thing):
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def test_public_names_that_only_pool_clusters_have_are_pinned(cluster):
+    assert public(cluster) - SURFACE.keys() == {
+        "add_pool",
+        "add_pools",
+        "align",
+        "apply",
+        "manager",
+        "on_event",
+        "on_scaling",
+        "overview",
+        "pools",
+    }
+
+
+def test_public_names_that_only_our_clients_have_are_pinned(cluster):
+    with Client(cluster, set_as_default=False) as theirs, cluster.get_client() as ours:
+        assert public(ours) - public(theirs) == {
+            "debug",
+            "executor",
+            "explain",
+            "pool",
+            "send",
+            "show_output",
+            "starmap",
+            "sweep",
+            "sync_code",
+            "use",
+            "worker_count",
+        }
 
 
 @pytest.mark.parametrize("name", SURFACE)
@@ -227,7 +261,7 @@ def test_clusters_take_durations_as_strings():
     with cluster_of(start_timeout="5 min") as cluster:
         assert cluster.manager.reconciler._start_timeout == 300
         cluster.add_pool("c", entry("c"), walltime_s="1h", task_s="90s")
-        pool = cluster.inventory.pool("c")
+        pool = cluster.manager.inventory.pool("c")
         assert (pool.walltime_s, pool.task_s) == (3600, 90)
         with pytest.raises(ValueError, match="walltime_s='long' is not a length of time"):
             cluster.add_pool("d", entry("d"), walltime_s="long")

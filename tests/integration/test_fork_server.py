@@ -58,7 +58,7 @@ def environment():
 
 def server_of(session):
     """The fork server of a session, as it is now."""
-    launchers = [pool.launcher for pool in session.cluster.inventory.pools.values()]
+    launchers = [pool.launcher for pool in session.cluster.manager.inventory.pools.values()]
     return next(one for one in launchers if isinstance(one, ProcessLauncher))._server
 
 

@@ -116,7 +116,7 @@ def test_a_call_that_kills_its_workers_fails_with_the_reason(session, tmp_path, 
 
 def check_counted_once(session, tag, begun, eventually):
     """The failed task counts once, in the overview and in the record, and so does each rerun."""
-    overviews = session.cluster.controller.overviews
+    overviews = session.cluster.manager.controller.overviews
 
     async def ask():
         overviews._made_at = 0.0

@@ -66,7 +66,7 @@ def scraped(tmp_path_factory):
         base, _, token = link.partition("/status?token=")
 
         async def ask():
-            overviews = session.cluster.controller.overviews
+            overviews = session.cluster.manager.controller.overviews
             overviews._made_at = 0.0
             return overviews.answer(lasting=True)["overview"]
 

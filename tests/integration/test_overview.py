@@ -39,7 +39,7 @@ def session(tmp_path):
 
 def overview(session, since=None):
     async def ask():
-        overviews = session.cluster.controller.overviews
+        overviews = session.cluster.manager.controller.overviews
         overviews._made_at = 0.0  # not one that was made a moment ago
         return overviews.answer(since)
 

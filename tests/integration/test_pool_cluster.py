@@ -236,11 +236,11 @@ def wait_for(path):
 def test_scaling_one_pool_touches_no_other(eventually):
     with pooled(gcam=2, **{"gcam-large": 1}) as cluster:
         eventually(lambda: cluster.pools["gcam"].running == 2)
-        large = set(cluster.inventory.wanted.names("gcam-large"))
+        large = set(cluster.manager.inventory.wanted.names("gcam-large"))
         cluster.scale("gcam", 0)
         eventually(lambda: cluster.pools["gcam"].running == 0)
         eventually(lambda: cluster.pools["gcam-large"].running == 1)
-        assert set(cluster.inventory.wanted.names("gcam-large")) == large
+        assert set(cluster.manager.inventory.wanted.names("gcam-large")) == large
         cluster.scale({"gcam": 1, "gcam-large": 2})
         eventually(
             lambda: (cluster.pools["gcam"].running, cluster.pools["gcam-large"].running) == (1, 2)
@@ -267,9 +267,9 @@ def test_a_wrong_request_says_what_is_wrong_and_changes_nothing(arguments, messa
 def test_a_pool_follows_its_load_and_comes_back(eventually, tmp_path):
     with pooled(a=0, b=1) as cluster, ScalableClient(cluster) as client:
         eventually(lambda: cluster.pools["b"].running == 1)
-        kept = cluster.inventory.wanted.names("b")
+        kept = cluster.manager.inventory.wanted.names("b")
         counts = []
-        cluster.demand.listeners.append(lambda tag, before, count, *_: counts.append(count))
+        cluster.manager.demand.listeners.append(lambda tag, before, count, *_: counts.append(count))
         cluster.adapt("a", minimum=0, maximum=3, interval=0.1)
         over = tmp_path / "over"
         futures = client.map(wait_for, [str(over)] * 12, tag="a", pure=False)
@@ -278,7 +278,7 @@ def test_a_pool_follows_its_load_and_comes_back(eventually, tmp_path):
         assert client.gather(futures) == [True] * 12
         assert max(counts) == 3
         eventually(lambda: cluster.pools["a"].wanted == 0)
-        assert cluster.inventory.wanted.names("b") == kept
+        assert cluster.manager.inventory.wanted.names("b") == kept
 
 
 def test_the_only_pool_adapts_without_a_name(eventually, tmp_path):
@@ -307,9 +307,9 @@ def test_adapting_to_no_range_is_refused():
 def test_a_worker_that_closes_is_replaced_under_a_new_name(eventually):
     with pooled(a=1) as cluster:
         eventually(lambda: cluster.pools["a"].running == 1)
-        (name,) = cluster.inventory.wanted.names("a")
+        (name,) = cluster.manager.inventory.wanted.names("a")
         cluster.sync(cluster.workers[name].close)
-        eventually(lambda: cluster.inventory.wanted.names("a") not in ([name], []))
+        eventually(lambda: cluster.manager.inventory.wanted.names("a") not in ([name], []))
         eventually(lambda: cluster.pools["a"].running == 1)
 
 
@@ -393,7 +393,7 @@ def test_scaling_up_again_takes_back_a_worker_that_is_being_emptied(eventually, 
     release = tmp_path / "release"
     with pooled(a=1) as cluster, ScalableClient(cluster) as client:
         client.wait_for_workers(1, timeout=60)
-        (name,) = cluster.inventory.wanted.names("a")
+        (name,) = cluster.manager.inventory.wanted.names("a")
         future = client.submit(wait_for, str(release), tag="a")
         eventually(lambda: any(ws.processing for ws in cluster.scheduler.workers.values()))
         cluster.scale("a", 0)
@@ -403,7 +403,7 @@ def test_scaling_up_again_takes_back_a_worker_that_is_being_emptied(eventually, 
         assert client.submit(inc, 1, tag="a").result(timeout=30) == 2
         release.touch()
         assert future.result(timeout=30) is True
-        assert cluster.inventory.wanted.names("a") == [name]
+        assert cluster.manager.inventory.wanted.names("a") == [name]
 
 
 # Classes of others and TLS ----------------------------------------------------------------------

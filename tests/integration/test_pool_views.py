@@ -60,7 +60,7 @@ def test_a_view_says_what_runs_waits_and_comes(cluster, eventually):
     with ScalableClient(cluster) as client:
         eventually(lambda: client.worker_count() == 3)
         told, other = Told(), Told()
-        cluster.controller.adaptation.follow({}, expectations={"hold": ("a", 30.0, None)})
+        cluster.manager.controller.adaptation.follow({}, expectations={"hold": ("a", 30.0, None)})
         cluster.adapt("a", 0, 7, interval=0.05, policy=told)
         cluster.adapt("b", 0, 7, interval=0.05, policy=other)
         futures = client.map(held, range(7), tag="a", task="hold")

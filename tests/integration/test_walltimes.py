@@ -56,7 +56,7 @@ def eventually_holders(session, key):
 
 def ends(session, worker, left_s, walltime_s):
     """Say what a manager says of a worker whose job ends soon."""
-    removals = session.cluster.controller.removals
+    removals = session.cluster.manager.controller.removals
 
     async def drain():
         removals.drain({worker: "its walltime ends"}, {worker: (left_s, walltime_s)})

@@ -100,7 +100,7 @@ def fact(page, name):
 
 def of_scheduler(session):
     async def ask():
-        overviews = session.cluster.controller.overviews
+        overviews = session.cluster.manager.controller.overviews
         overviews._made_at = 0.0
         return overviews.answer()["overview"]
 

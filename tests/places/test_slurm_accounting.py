@@ -84,18 +84,18 @@ def test_a_preempted_worker_is_replaced_by_a_new_job(
     yielding.add_container(tag="a", cpus=CPUS)
     yielding.add_workers(n=1, tag="a")
     eventually(lambda: yielding.pools["a"].running == 1)
-    (worker,) = yielding.inventory.wanted.names("a")
+    (worker,) = yielding.manager.inventory.wanted.names("a")
     first = yielding.job_of(worker)
     urgent = site.command(
         "sbatch", "--parsable", "--partition=urgent", f"--cpus-per-task={CPUS}",
         "--output", str(tmp_path / "urgent"), "--wrap", "sleep 600",
     ).strip()  # fmt: skip
     eventually(lambda: site.job_states(urgent) == {urgent: "RUNNING"})
-    eventually(lambda: worker not in yielding.inventory.existing())
+    eventually(lambda: worker not in yielding.manager.inventory.existing())
     assert site.job_states(first)[first] == "PREEMPTED"  # and not in the queue again
     site.command("scancel", urgent)
     eventually(lambda: yielding.pools["a"].running == 1)
-    assert yielding.job_of(yielding.inventory.wanted.names("a")[0]) != first
+    assert yielding.job_of(yielding.manager.inventory.wanted.names("a")[0]) != first
     assert yielding.pools["a"].reason is None
 
 
@@ -116,7 +116,7 @@ def test_the_accounting_has_the_workers_of_the_record(site, tmp_path, eventually
     with session as client:
         client.wait_for_workers(2, timeout=60)
         assert client.gather(client.map(inc, range(4), tag="model")) == [1, 2, 3, 4]
-        jobs = f"{session.cluster.name}.scalable-{session.cluster.incarnation}.embedded@model"
+        jobs = f"{session.cluster.name}.scalable-{session.cluster.manager.incarnation}.embedded@model"
     requested = {
         row["worker"] for row in read_run(session.run_path).workers if row["event"] == "requested"
     }

@@ -115,7 +115,7 @@ def frozen(session):
     """Let the scheduler answer all who ask with one overview, and return it."""
 
     async def freeze():
-        overviews = session.cluster.controller.overviews
+        overviews = session.cluster.manager.controller.overviews
         while True:  # until the calls that do not end have all arrived
             calls = overviews.present(0.0).calls
             if calls.running + calls.waiting == 4:

@@ -304,7 +304,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
         answer: dict[str, Any] = self.sync(self._calls.status)
         return answer
 
-    async def present(self) -> Overview | None:
+    async def _present(self) -> Overview | None:
         """Fetch the current overview from the scheduler (see :meth:`overview`)."""
         answer = await asyncio.wait_for(self._calls.overview(fresh_s=NOW_S), ANSWER_S)
         return Overview.from_dict(answer["overview"])
@@ -372,7 +372,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
         if self.scheduler_comm is not None:
             await self.scheduler_comm.close_rpc()
         self.status = Status.closed
-        self.end_updates()
+        self._end_updates()
 
     def close(self, timeout: float | None = None) -> Any:
         """Disconnect from the cluster. It keeps running unless this object is its owner."""

@@ -130,8 +130,9 @@ class ScalableClient(CachingClient):
         tag
             Tag of the pool. Without a tag, any worker may run the task.
         slots
-            Number of slots of one worker that the task takes. If the function itself has a parameter
-            ``slots``, the function gets the value. Give ``n`` for the number of slots then.
+            Number of slots of one worker that the task takes. If the function itself has a
+            parameter ``slots``, the function gets the value. Give ``n`` for the number of slots
+            then.
         n
             Another name of ``slots``.
         task

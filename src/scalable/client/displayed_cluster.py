@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
-from scalable.exports import PublicNames
 from scalable.model.overview import Overview
 from scalable.views.notebooks import render_cluster
 
@@ -25,7 +24,7 @@ NOW_S = 0.0
 _CALLBACK = "scalable-notebook"
 
 
-class DisplayedCluster(PublicNames):
+class DisplayedCluster:
     """Mixin that gives a cluster object an overview and a notebook display.
 
     It must precede Dask's ``Cluster`` among the bases of a class.
@@ -46,7 +45,7 @@ class DisplayedCluster(PublicNames):
         @property
         def scheduler_address(self) -> str: ...
 
-    async def present(self) -> Overview | None:
+    async def _present(self) -> Overview | None:
         """Return the current overview, or None if the scheduler does not provide one."""
         raise NotImplementedError
 
@@ -65,10 +64,10 @@ class DisplayedCluster(PublicNames):
             When the scheduler does not answer within 5 s.
         """
         if self.asynchronous:
-            return self.present()
+            return self._present()
         if self.status.name != "running":
             return None
-        return self.sync(self.present, callback_timeout=ANSWER_S)
+        return self.sync(self._present, callback_timeout=ANSWER_S)
 
     # In notebooks -------------------------------------------------------------------------------
 
@@ -118,7 +117,7 @@ class DisplayedCluster(PublicNames):
 
     async def _update(self) -> None:
         try:
-            self._last = await self.present()
+            self._last = await self._present()
         except (OSError, TimeoutError) as error:
             logger.debug("cluster %s is shown without counts: %s", self.name, error)
             self._last = None
@@ -129,7 +128,7 @@ class DisplayedCluster(PublicNames):
         if widget is not None and widget.value != (html := self._rendered(overview)):
             widget.value = html
 
-    def end_updates(self) -> None:
+    def _end_updates(self) -> None:
         """Stop the updates of the widget, and show in it that the cluster object is closed."""
         callback = self.periodic_callbacks.pop(_CALLBACK, None)
         if callback is not None:

@@ -34,7 +34,6 @@ from scalable.client.mapped_calls import (
 )
 from scalable.client.task_output import display
 from scalable.errors import ClusterError
-from scalable.exports import PublicNames
 from scalable.liveness import refuse_in_child
 from scalable.model.overview import Overview
 from scalable.protocol.lending import slot_lent
@@ -54,7 +53,7 @@ AFTER_SHUTDOWN = "cannot schedule new futures after shutdown"
 NO_NAMES: dict[str, Any] = {}
 
 
-class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
+class PoolExecutor(MultiprocessingVerbs, Executor):
     """Executor for the workers of one tag, with the methods of ``multiprocessing.Pool``."""
 
     def __init__(

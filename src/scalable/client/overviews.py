@@ -18,7 +18,6 @@ from scalable.client.futures import CallFuture, ended_facts, waiting_facts
 from scalable.client.routing import ONE_SLOT, ROUTING, Routing, slots_given
 from scalable.dask_compat.scheduler_extensions import shuffle_mender
 from scalable.errors import ClusterError
-from scalable.exports import PublicNames
 from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.operations import CONTROLLER
@@ -248,7 +247,7 @@ class ExplainingClient(CollectionClient):
 logger = logging.getLogger("scalable.client")
 
 
-class ShownClient(PublicNames, ExplainingClient):
+class ShownClient(ExplainingClient):
     """A client whose notebook display shows its cluster's pools and tasks."""
 
     def _repr_html_(self) -> str:

@@ -25,7 +25,7 @@ logger = logging.getLogger("scalable.client")
 
 
 class _DefaultSlots(int):
-    """Default of ``slots`` and ``n`` in signatures, distinguishable from a 1 that a caller wrote."""
+    """Default of ``slots`` and ``n`` in signatures, distinguishable from a 1 that was given."""
 
 
 ONE_SLOT: Final[int] = _DefaultSlots(1)

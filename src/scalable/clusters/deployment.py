@@ -137,19 +137,19 @@ class Deployment:
     def _count_costs(self) -> None:
         """Count the cluster's costs if its scheduler and its manager are in this process."""
         cluster = self.cluster
-        controller = getattr(cluster, "controller", None)
-        if controller is None or not hasattr(cluster, "manager"):
+        controller = _controller_of(cluster)
+        if controller is None:
             return
 
         async def begin() -> None:
             self._services.count_costs(controller, self._spec)
-            cluster.manager.price(worker_prices(self._spec), controller)
+            cluster.manager.price(worker_prices(self._spec))
 
         cluster.sync(begin)
 
     def _show(self) -> None:
         """Make this cluster visible to other processes of the user while it runs."""
-        controller = getattr(self.cluster, "controller", None)
+        controller = _controller_of(self.cluster)
         if self._directory is None or controller is None:
             return
         self._services.show_overviews(controller)
@@ -195,15 +195,16 @@ class Deployment:
     def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
         """Set pools to the plan's counts through the provider, and record source and reason."""
         self._source = source, reason
-        usual = getattr(self.cluster, "origin", None)
+        manager: Any = getattr(self.cluster, "manager", None)
+        usual = getattr(manager, "origin", None)
         if usual is not None:
-            self.cluster.origin = source, reason
+            manager.origin = source, reason
         try:
             self._provider.scale(self.cluster, plan)
         finally:
             self._source = None
             if usual is not None:
-                self.cluster.origin = usual
+                manager.origin = usual
         if not hasattr(self.cluster, "on_scaling") and self._copy is None:
             for tag, count in plan.workers_by_tag.items():
                 before = self.counts.get(tag, 0)
@@ -233,7 +234,7 @@ class Deployment:
         self.cluster.sync(change)
 
     def _controller(self) -> Controller:
-        controller: Controller | None = getattr(self.cluster, "controller", None)
+        controller = _controller_of(self.cluster)
         if controller is None:
             raise ClusterError(f"the clusters of provider {self._provider.name!r} count no costs")
         return controller
@@ -242,7 +243,7 @@ class Deployment:
         """Start scaling the pools with their load if the target is adaptive."""
         if not adaptive_bounds(self._spec).pools or getattr(self.cluster, "follows_load", False):
             return
-        controller = getattr(self.cluster, "controller", None)
+        controller = _controller_of(self.cluster)
         if controller is None:
             logger.warning(
                 "the pools of cluster %s keep their counts: its provider's clusters do not adapt",
@@ -286,6 +287,11 @@ class Deployment:
         directory, self._directory = self._directory, None
         if directory is not None:
             directory.remove()
+
+
+def _controller_of(cluster: Any) -> Controller | None:
+    """Return the controller of a cluster, or None if this process does not run its scheduler."""
+    return getattr(getattr(cluster, "manager", None), "controller", None)
 
 
 def embedded_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:

@@ -121,42 +121,42 @@ class ManagedSpecCluster(SpecCluster):
             logger.debug("the event loop was not closed: %s", error)
             return None
 
-    async def bring_in_line(self) -> None:
+    async def _bring_in_line(self) -> None:
         """Start missing units and stop surplus ones. Called while the cluster runs."""
         raise NotImplementedError
 
-    def workers_changed(self) -> None:
+    def _workers_changed(self) -> None:
         """Handle a worker that has connected to the scheduler or left it."""
         raise NotImplementedError
 
     @property
-    def can_grow(self) -> bool:
+    def _can_grow(self) -> bool:
         """True if the cluster can start more workers than its specification lists."""
         raise NotImplementedError
 
-    def existing_units(self) -> dict[Any, Any]:
+    def _existing_units(self) -> dict[Any, Any]:
         """Map unit names to the units' Python objects, or to their records if they have none."""
         raise NotImplementedError
 
-    async def corrected(self) -> None:
-        """Run a pass of :meth:`bring_in_line`. Simultaneous callers share one pass."""
+    async def _corrected(self) -> None:
+        """Run a pass of :meth:`_bring_in_line`. Simultaneous callers share one pass."""
         await self._correct_state()
 
-    async def correct_now(self) -> None:
-        """Run a pass of :meth:`bring_in_line` that is not shared with other callers."""
+    async def _correct_now(self) -> None:
+        """Run a pass of :meth:`_bring_in_line` that is not shared with other callers."""
         await self._correct_state_internal()
 
     async def _correct_state_internal(self) -> None:
         self._correct_state_waiting = None
         if self.status == Status.running:
-            await self.bring_in_line()
+            await self._bring_in_line()
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         # Skips SpecCluster's own version, which closes and forgets a worker that was lost. A worker
         # that came and went before the list of workers was read is not in it.
         if op == "add" or msg in self.scheduler_info["workers"]:
             Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
-        self.workers_changed()
+        self._workers_changed()
 
     def new_worker_spec(self) -> dict[Any, Any]:
         """Return a new worker's specification by its name. Names are never reused."""
@@ -165,14 +165,14 @@ class ManagedSpecCluster(SpecCluster):
         return made
 
     @classmethod
-    def names_new_workers(cls, base: type[SpecCluster]) -> bool:
+    def _names_new_workers(cls, base: type[SpecCluster]) -> bool:
         """Return whether this subclass of ``base`` overrides the naming or creation of workers."""
         return (
             cls.new_worker_spec is not base.new_worker_spec
             or cls._new_worker_name is not base._new_worker_name  # noqa: SLF001
         )
 
-    def stop_adapting_as_dask(self) -> None:
+    def _stop_adapting_as_dask(self) -> None:
         """Stop the object created by Dask's ``adapt``, if any."""
         if self._adaptive is not None:
             self._adaptive.stop()
@@ -180,12 +180,12 @@ class ManagedSpecCluster(SpecCluster):
 
     @property
     def _supports_scaling(self) -> bool:  # type: ignore[override]
-        return self.can_grow
+        return self._can_grow
 
     @property
     def workers(self) -> dict[Any, Any]:
         """Objects of the existing units by name. A unit without a Python object has its record."""
-        return self.existing_units()
+        return self._existing_units()
 
     @workers.setter
     def workers(self, _: Mapping[Any, Any]) -> None:

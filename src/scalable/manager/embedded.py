@@ -54,6 +54,9 @@ class EmbeddedManager:
         self.managers = AttachedManagers()
         self.entries = EntryLauncher()
         self.listeners: list[Callable[[Event], None]] = []
+        #: Source and reason of the counts that ``scale`` sets, for the record.
+        self.origin = ("manual", "scale")
+        self._scheduler: Any = None
         self.reconciler = Reconciler(
             self.incarnation, on_event=self._publish, start_timeout=start_timeout
         )
@@ -69,6 +72,11 @@ class EmbeddedManager:
         )
         self.managers.attach(own, time.monotonic())
 
+    @property
+    def controller(self) -> Controller | None:
+        """Scheduler plugin that controls the pools, or None before the start."""
+        return controller_of(self._scheduler)
+
     def _publish(self, event: Event) -> None:
         for listener in self.listeners:
             listener(event)
@@ -78,16 +86,15 @@ class EmbeddedManager:
             self.inventory.add_pool(pool)
             self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
 
-    def price(
-        self, prices: Mapping[str, Mapping[str, float]], controller: Controller | None
-    ) -> None:
-        """Set prices by tag, in the event loop. ``controller`` is None before the start."""
+    def price(self, prices: Mapping[str, Mapping[str, float]]) -> None:
+        """Set prices by tag, in the event loop."""
         self.managers.price(EMBEDDED, prices)
-        if controller is not None:
-            controller.spending.price(EMBEDDED, prices)
+        if self.controller is not None:
+            self.controller.spending.price(EMBEDDED, prices)
 
     def start(self, scheduler: Scheduler, comm: Any, security: Any) -> None:
         """Start the reconciler in the running event loop. Idempotent."""
+        self._scheduler = scheduler
         if self.reconciler.link is not None:
             return
         if controller_of(scheduler) is None:
@@ -107,13 +114,12 @@ class EmbeddedManager:
 
         return tell
 
-    def want(
-        self, counts: Mapping[str, int], controller: Controller | None, *, source: str, reason: str
-    ) -> None:
+    def want(self, counts: Mapping[str, int], source: str, reason: str) -> None:
         """Set the desired worker counts of pools. Units are requested a moment later.
         ``source`` (``plan``, ``manual`` or ``decision``) and ``reason`` are recorded. An unknown
         pool or an invalid count raises ClusterError and changes nothing.
         """
+        controller = self.controller
         for tag, count in counts.items():
             self.inventory.check(tag, count)
         if controller is not None:

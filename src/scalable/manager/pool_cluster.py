@@ -27,7 +27,7 @@ from scalable.dask_compat.cluster import (
     threads_per_worker,
 )
 from scalable.errors import ClusterError
-from scalable.manager.embedded import EMBEDDED, EmbeddedManager, controller_of
+from scalable.manager.embedded import EMBEDDED, EmbeddedManager
 from scalable.manager.launcher import Launcher, UnitName
 from scalable.manager.pools import ManagerSite, Pool
 from scalable.model import PoolStatus, Starting
@@ -40,7 +40,6 @@ from scalable.protocol.pools import UNTAGGED, known_tags, only_tag, shown, wante
 from scalable.protocol.private_directory import scratch_parent
 from scalable.protocol.servers import GuardedHttp, guarded, private_class
 from scalable.scaling.decisions import ScaleDecision
-from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import ScalingListener
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.settings import state_dir
@@ -79,6 +78,11 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     **kwargs
         Further parameters of ``SpecCluster``.
 
+    Attributes
+    ----------
+    manager
+        The worker manager in this process. Its own attributes are for this package.
+
     Examples
     --------
     >>> cluster = PoolCluster()  # doctest: +SKIP
@@ -89,11 +93,9 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     scheduler: Any
     scheduler_comm: Any
     #: Name of the workers' provider in the status, empty if the user defines the workers.
-    provider_name = ""
+    _provider_name = ""
     #: Time and price of starting a worker.
-    starting = Starting(startup_s=1.0, billed_least_s=0.0)
-    #: Source and reason of the counts that ``scale`` sets, for the record.
-    origin = ("manual", "scale")
+    _starting = Starting(startup_s=1.0, billed_least_s=0.0)
 
     def __init__(
         self,
@@ -108,11 +110,9 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     ) -> None:
         seams.check()
         limit_s = seconds_of("start_timeout", start_timeout)
-        self.manager = EmbeddedManager(self.provider_name, self.starting, limit_s)
-        self.incarnation = self.manager.incarnation
-        self.inventory, self.demand = self.manager.inventory, self.manager.demand
+        self.manager = EmbeddedManager(self._provider_name, self._starting, limit_s)
         untagged = Pool(UNTAGGED, self.manager.entries, template=worker)
-        if self.names_new_workers(PoolCluster):
+        if self._names_new_workers(PoolCluster):
             untagged.new_entry = self.new_worker_spec
         self.add_pools([untagged])
         scheduler, security = secured_entry(scheduler, security)
@@ -132,21 +132,22 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     @property
     def worker_spec(self) -> dict[UnitName, dict[str, Any]]:
         """Entries of the desired units by name. ``await`` the cluster after a change."""
-        return self.inventory.wanted.spec
+        return self.manager.inventory.wanted.spec
 
     @worker_spec.setter
     def worker_spec(self, entries: Mapping[UnitName, dict[str, Any]]) -> None:
-        self.inventory.wanted.spec = dict(entries)
+        self.manager.inventory.wanted.spec = dict(entries)
 
-    def existing_units(self) -> dict[UnitName, Any]:
+    def _existing_units(self) -> dict[UnitName, Any]:
         """Map unit names to the units' Python objects, or to their records if they have none."""
         objects = self.manager.entries.objects
-        return {name: objects.get(name, unit) for name, unit in self.inventory.existing().items()}
+        units = self.manager.inventory.existing()
+        return {name: objects.get(name, unit) for name, unit in units.items()}
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
         """Worker counts of the tagged pools, with a reason if a pool is degraded."""
-        return {t: s for t, s in self.inventory.status().items() if t != UNTAGGED}
+        return {t: s for t, s in self.manager.inventory.status().items() if t != UNTAGGED}
 
     # Pools --------------------------------------------------------------------------------------
 
@@ -222,7 +223,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         if isinstance(n, int):
             n = self._at_least(n, memory if count is None else count, cores)
             count = None
-        self.want(wanted_counts(n, count, self._only_pool), *self.origin)
+        self.manager.want(wanted_counts(n, count, self._only_pool), *self.manager.origin)
         return NoOpAwaitable() if self.asynchronous else None
 
     scale_up = scale  # type: ignore[assignment]
@@ -245,29 +246,6 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             )
         return super().new_worker_spec()
 
-    def want(
-        self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
-    ) -> None:
-        """Set the desired numbers of workers, and record the source and the reason of the change.
-
-        Pools that adapt to their load (:meth:`adapt`) stop adapting.
-
-        Parameters
-        ----------
-        counts
-            Absolute numbers of workers, by tag.
-        source
-            Origin of the numbers: ``plan``, ``manual`` or ``decision``.
-        reason
-            Reason in words.
-
-        Raises
-        ------
-        ClusterError
-            As :meth:`scale` does.
-        """
-        self.manager.want(counts, self.controller, source=source, reason=reason)
-
     def apply(self, decision: ScaleDecision) -> Any:
         """Apply the decision of a scaler. Other pools stay as they are.
 
@@ -285,7 +263,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             When there is no such pool. Nothing is changed.
         """
         counts = self.manager.decided(decision)
-        self.want(counts, source="decision", reason=decision.reasoning)
+        self.manager.want(counts, source="decision", reason=decision.reasoning)
         return NoOpAwaitable() if self.asynchronous else None
 
     @property
@@ -299,19 +277,16 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         """Return the current client if it belongs to this cluster, or a new `ScalableClient`."""
         return client_of(self)
 
-    @property
-    def controller(self) -> Controller | None:
-        """Scheduler plugin that controls the pools, or None before the start."""
-        return controller_of(self.scheduler)
-
-    async def present(self) -> Overview | None:
+    async def _present(self) -> Overview | None:
         """Return the current overview (see :meth:`overview`)."""
-        return None if self.controller is None else self.controller.overviews.present(NOW_S)
+        controller = self.manager.controller
+        return None if controller is None else controller.overviews.present(NOW_S)
 
     def _only_pool(self) -> str:
-        untagged = self.inventory.pools[UNTAGGED]
-        tagged = [tag for tag in self.inventory.pools if tag != UNTAGGED]
-        if untagged.template is not None or self.inventory.wanted.names(UNTAGGED) or not tagged:
+        inventory = self.manager.inventory
+        tagged = [tag for tag in inventory.pools if tag != UNTAGGED]
+        has_untagged = inventory.pools[UNTAGGED].template is not None
+        if has_untagged or inventory.wanted.names(UNTAGGED) or not tagged:
             return UNTAGGED
         return only_tag(tagged)
 
@@ -323,14 +298,14 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         return n
 
     @property
-    def can_grow(self) -> bool:
+    def _can_grow(self) -> bool:
         """True if any pool has a template for more units."""
-        return any(pool.template is not None for pool in self.inventory.pools.values())
+        return any(pool.template is not None for pool in self.manager.inventory.pools.values())
 
     async def scale_down(self, workers: Iterable[UnitName]) -> None:
         """Retire and stop units, given names of units or names of their workers."""
         self.manager.discard(workers)
-        await self.corrected()
+        await self._corrected()
 
     def adapt(  # type: ignore[override]
         self,
@@ -379,21 +354,21 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         """
         asked = read_bounds(bounds, tag, minimum, maximum, options)
         tag = self._only_pool() if asked.tag is None else asked.tag
-        asked.apply_totals(self.inventory.pool(tag))
-        if self.controller is None:
+        asked.apply_totals(self.manager.inventory.pool(tag))
+        if self.manager.controller is None:
             raise ClusterError("the cluster is not started", hint="await it first")
-        self.stop_adapting_as_dask()
+        self._stop_adapting_as_dask()
         if asked.adaptive is None or not enabled:
-            return self.controller.adapt(
+            return self.manager.controller.adapt(
                 tag, asked.minimum, asked.maximum, enabled=enabled, **options
             )
-        if self._only_pool() != tag or len(self.inventory.pools) > 2:
+        if self._only_pool() != tag or len(self.manager.inventory.pools) > 2:
             raise ClusterError(
                 f"adapt(Adaptive={asked.adaptive.__name__}) counts all workers alike, and this "
                 f"cluster has the pools {known_tags(self.pools)}",
                 hint="leave Adaptive out, or give policy=",
             )
-        self.controller.keep_counts(tag, why=f"{asked.adaptive.__name__} adapts it")
+        self.manager.controller.keep_counts(tag, why=f"{asked.adaptive.__name__} adapts it")
         most = math.inf if asked.maximum is None else asked.maximum
         return super().adapt(asked.adaptive, asked.minimum, most, **options)
 
@@ -405,7 +380,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         ProviderError
             When the batch system or machine refuses a unit permanently.
         """
-        return self.sync(self.correct_now)
+        return self.sync(self._correct_now)
 
     # Life ---------------------------------------------------------------------------------------
 
@@ -421,16 +396,16 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             if self.status == Status.created:
                 await self._start()
             await self.scheduler
-            await self.corrected()
+            await self._corrected()
             return self
 
         return aligned().__await__()
 
-    async def bring_in_line(self) -> None:
+    async def _bring_in_line(self) -> None:
         """Request missing units, and stop units that are no longer desired."""
         await self.manager.align()
 
-    def workers_changed(self) -> None:
+    def _workers_changed(self) -> None:
         """Wake the reconciler because a worker joined or left the scheduler."""
         self.manager.reconciler.wake()
 
@@ -439,7 +414,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         if self.status in (Status.running, Status.failed):
             await self.manager.reconciler.close()
         await super()._close()
-        self.end_updates()
+        self._end_updates()
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
         """Register a function to call with each event of a unit or pool, in the event loop."""
@@ -450,7 +425,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
 
         The arguments are ``(tag, before, after, reason, source)``.
         """
-        self.demand.listeners.append(listener)
+        self.manager.demand.listeners.append(listener)
 
     @classmethod
     def from_name(  # type: ignore[override]
@@ -578,12 +553,12 @@ def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
     """Return the site of the manager in the user's process."""
     return ManagerSite(
         name=str(cluster.name),
-        cluster_id=cluster.incarnation,
+        cluster_id=cluster.manager.incarnation,
         manager=EMBEDDED,
-        incarnation=cluster.incarnation,
+        incarnation=cluster.manager.incarnation,
         scheduler=cluster.scheduler.contact_address or cluster.scheduler.address,
         security=cluster.security,
-        directory=state_dir() / "embedded" / cluster.incarnation,
+        directory=state_dir() / "embedded" / cluster.manager.incarnation,
         log_dir=log_dir,
         sys_path=search_path(),
     )

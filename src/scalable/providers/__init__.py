@@ -1,4 +1,4 @@
-"""Names for authors of providers: the interface, its contracts, the registry, and the built-in classes.
+"""Names for authors of providers: the interface, its contracts, the registry, the built-in classes.
 
 All names are loaded on first use. The folder of a built-in provider has its class. Providers
 validate offline, and import Dask only when they build or scale a cluster.

@@ -16,7 +16,6 @@ from typing import Any, Self, TextIO
 from scalable import settings
 from scalable.client.task_output import in_notebook
 from scalable.errors import ClusterError
-from scalable.exports import PublicNames
 from scalable.model.overview import Overview
 from scalable.records.overview_file import OverviewFile
 from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
@@ -26,7 +25,7 @@ from scalable.views.progress import live_lines
 _WIDTH, _LINES = 100, 24
 
 
-class Progress(PublicNames):
+class Progress:
     """Progress of a session's tasks, until the end of a ``with`` block or at the moment."""
 
     def __init__(self, present: Callable[[], Overview | None]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ClusterError, RunError
-from scalable.exports import PublicNames
 from scalable.model import DeploymentSpec, Plan, ValidationReport
 from scalable.model.overview import Overview
 from scalable.session.request import Request
@@ -246,7 +245,7 @@ class SpendingMethods(Planned):
 # Shown --------------------------------------------------------------------------------------------
 
 
-class Shown(PublicNames, SpendingMethods):
+class Shown(SpendingMethods):
     """Methods of a session that show its cluster and the progress of its tasks.
 
     Parameters

@@ -26,17 +26,17 @@ class Noted(ManagedSpecCluster):
         self._correct_state_waiting = None
         self.calls = []
 
-    async def bring_in_line(self):
+    async def _bring_in_line(self):
         self.calls.append("bring in line")
 
-    def workers_changed(self):
+    def _workers_changed(self):
         self.calls.append("workers changed")
 
     @property
-    def can_grow(self):
+    def _can_grow(self):
         return True
 
-    def existing_units(self):
+    def _existing_units(self):
         return {"a": 1}
 
 
@@ -49,7 +49,7 @@ def running():
 
 def test_one_pass_brings_the_units_in_line_for_all_that_ask_at_once(running):
     async def main():
-        await asyncio.gather(running.corrected(), running.corrected())
+        await asyncio.gather(running._corrected(), running._corrected())
 
     asyncio.run(main())
     assert running.calls == ["bring in line"]
@@ -57,9 +57,9 @@ def test_one_pass_brings_the_units_in_line_for_all_that_ask_at_once(running):
 
 def test_a_later_request_makes_a_pass_of_its_own(running):
     async def main():
-        await running.corrected()
-        await running.corrected()
-        await running.correct_now()
+        await running._corrected()
+        await running._corrected()
+        await running._correct_now()
 
     asyncio.run(main())
     assert running.calls == ["bring in line"] * 3
@@ -67,7 +67,7 @@ def test_a_later_request_makes_a_pass_of_its_own(running):
 
 def test_nothing_is_brought_in_line_while_the_cluster_does_not_run():
     cluster = Noted(cluster_compat.Status.closed)
-    asyncio.run(cluster.correct_now())
+    asyncio.run(cluster._correct_now())
     assert cluster.calls == []
 
 

@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S = 5.0
 class LocalPoolCluster(PoolCluster):
     """A scheduler in this process, and pools of workers on this machine."""
 
-    provider_name = "local"
+    _provider_name = "local"
 
 
 def build_cluster(spec: DeploymentSpec, server: ForkServerProcess | None) -> PoolCluster:

@@ -54,8 +54,8 @@ class SlurmCluster(PoolCluster):
     >>> cluster.add_workers(n=5, tag="demeter")  # doctest: +SKIP
     """
 
-    provider_name = "slurm"
-    starting = TRAITS.starting
+    _provider_name = "slurm"
+    _starting = TRAITS.starting
 
     def __init__(
         self,

@@ -9,7 +9,6 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from scalable.exports import PublicNames
 from scalable.files import write_whole
 from scalable.model import Plan, ResourceRequest
 from scalable.model.plan import confidence_in_words
@@ -26,7 +25,7 @@ _REPR = 80
 _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 
 
-class ShownPlan(PublicNames, Plan):
+class ShownPlan(Plan):
     """Plan returned by a session, with display methods for ``print`` and notebooks."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from scalable.exports import PublicNames
 from scalable.runs import RunRecord, summary_of
 from scalable.runs.report.advice import advise, causes_of, longest_chain
 from scalable.runs.report.comparison import ReadCalls, compare_with_plan
@@ -26,7 +25,7 @@ from scalable.storage import without_secrets
 VERSION = 1
 
 
-class RunReport(PublicNames, ReportParts):
+class RunReport(ReportParts):
     """Report of a run with display methods, and the attributes of :class:`ReportParts`."""
 
     def to_dict(self) -> dict[str, Any]:
