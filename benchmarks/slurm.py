@@ -97,7 +97,8 @@ OURS = {
     client = ScalableClient(cluster)
 """.strip(),
     "FIRST": 'client.submit(script_began, tag="a").result(timeout=300)',
-    "SUBMITTED": 'sum(cluster.job_of(n) is not None for n in cluster.manager.inventory.wanted.names("a"))',
+    "SUBMITTED": "sum(cluster.job_of(n) is not None for n in "
+    "cluster.manager.inventory.wanted.names('a'))",
     "END": "client.close(); cluster.close()",
 }
 JOBQUEUE = {

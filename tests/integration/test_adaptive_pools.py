@@ -176,7 +176,9 @@ def test_a_refused_adaptation_changes_nothing():
         before = session.cluster.adapt("a", 0, 2)
         kept = session.cluster.manager.controller.adaptation.pools
         for options in REFUSED:
-            with pytest.raises(ClusterError, match="not a positive duration|interval='soon'|has no decide"):
+            with pytest.raises(
+                ClusterError, match="not a positive duration|interval='soon'|has no decide"
+            ):
                 session.cluster.adapt("a", 0, 1, **options)
             assert session.cluster.manager.controller.adaptation.pools == {**kept, "a": before}
             assert before.periodic_callback is not None

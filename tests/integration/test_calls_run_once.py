@@ -121,7 +121,9 @@ def test_a_call_that_waits_for_another_runs_once_although_its_worker_is_given_up
     assert client.submit(double, 1, tag="b").result(timeout=60) == 2
     gate.touch()
     waiting.result(timeout=60)
-    eventually(lambda: first not in session.cluster.manager.inventory.existing(), "the worker's end")
+    eventually(
+        lambda: first not in session.cluster.manager.inventory.existing(), "the worker's end"
+    )
     assert starts(path) == ["parent", "stuck"]
 
 

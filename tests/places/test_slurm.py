@@ -115,7 +115,9 @@ def test_a_hundred_workers_are_one_array(cluster, eventually):
     before = cluster.slurm.commands
     cluster.add_workers(n=100, tag="a")
     assert cluster.slurm.commands - before <= 3  # one sbatch, the array size, perhaps a poll
-    jobs = {cluster.job_of(name).split("_")[0] for name in cluster.manager.inventory.wanted.names("a")}
+    jobs = {
+        cluster.job_of(name).split("_")[0] for name in cluster.manager.inventory.wanted.names("a")
+    }
     assert len(jobs) == 1
     cluster.scale("a", 2)
     eventually(lambda: cluster.pools["a"].running == 2)
@@ -142,7 +144,9 @@ def test_those_that_wait_in_the_queue_go_first(cluster, eventually):
     eventually(lambda: cluster.pools["wide"].running == 4)
     sentences = ("Resources: it waits for nodes", "Priority: jobs of higher priority")
     eventually(lambda: any(s in (cluster.pools["wide"].waiting or "") for s in sentences))
-    alive = {n for n, u in cluster.manager.inventory.existing().items() if u.connected_at is not None}
+    alive = {
+        n for n, u in cluster.manager.inventory.existing().items() if u.connected_at is not None
+    }
     cluster.remove_workers(n=2, tag="wide")
     eventually(lambda: cluster.pools["wide"].launching == 0)
     assert set(cluster.manager.inventory.wanted.names("wide")) == alive

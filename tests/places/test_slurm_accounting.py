@@ -116,7 +116,9 @@ def test_the_accounting_has_the_workers_of_the_record(site, tmp_path, eventually
     with session as client:
         client.wait_for_workers(2, timeout=60)
         assert client.gather(client.map(inc, range(4), tag="model")) == [1, 2, 3, 4]
-        jobs = f"{session.cluster.name}.scalable-{session.cluster.manager.incarnation}.embedded@model"
+        jobs = (
+            f"{session.cluster.name}.scalable-{session.cluster.manager.incarnation}.embedded@model"
+        )
     requested = {
         row["worker"] for row in read_run(session.run_path).workers if row["event"] == "requested"
     }

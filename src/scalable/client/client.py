@@ -106,7 +106,7 @@ class ScalableClient(CachingClient):
         # Dask sets a method of the instance.
         self.__dict__.pop("recreate_error_locally", None)
 
-    def submit(
+    def submit(  # noqa: PLR0913 - Dask's keywords and ours
         self,
         func: Callable[..., _Result],
         *args: Any,
@@ -187,7 +187,7 @@ class ScalableClient(CachingClient):
             future = super().submit(in_place(func), *args, key=key, pure=pure, **route, **kwargs)
         return self._kept([future], errors)[0]
 
-    def map(
+    def map(  # noqa: PLR0913 - Dask's keywords and ours
         self,
         func: Callable[..., _Result],
         *iterables: Any,
@@ -325,7 +325,7 @@ class ScalableClient(CachingClient):
         futures = [self.submit(func, **asked, **kwargs, **row) for row in rows]  # type: ignore[arg-type]
         return Sweep(self, rows, futures, frame)
 
-    def get(  # type: ignore[override]  # Dask's further options are taken by keyword
+    def get(  # type: ignore[override]  # noqa: PLR0913 - Dask's further options are keywords
         self,
         dsk: Any,
         keys: Any,

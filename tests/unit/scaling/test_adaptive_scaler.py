@@ -205,5 +205,8 @@ def test_bad_input_decides_nothing(tasks, active, words):
     ],
 )
 def test_contradictions_are_refused(options):
-    with pytest.raises(ValueError, match="not an ascending range|not a valid range|is negative|^cooldown_seconds='soon'"):
+    with pytest.raises(
+        ValueError,
+        match="not an ascending range|not a valid range|is negative|^cooldown_seconds='soon'",
+    ):
         AdaptiveScaler(**options)
