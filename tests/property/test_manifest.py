@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scalable.errors import ManifestError
 from scalable.manifest import Manifest
 from scalable.manifest.check import backward_edges
-from scalable.manifest.tree import resolve_plain
+from scalable.manifest.document import resolve_plain
 from scalable.providers.local.options import LocalOptions
 from scalable.providers.slurm.options import SlurmOptions
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
-    from scalable.manifest.check import OptionModels
     from scalable.manifest.fields import ProviderOptions
     from scalable.manifest.manifest import Manifest, choose_target, read_targets
     from scalable.manifest.resolved import ResolvedManifest
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Manifest",
-    "OptionModels",
     "ProviderOptions",
     "ResolvedManifest",
     "choose_target",
@@ -29,18 +27,10 @@ __all__ = [
 __getattr__, __dir__ = exported_lazily(
     __name__,
     {
-        "scalable.manifest.check": ("OptionModels",),
-        "scalable.manifest.manifest": (
-            "Manifest",
-            "choose_target",
-            "read_targets",
-        ),
+        "scalable.manifest.manifest": ("Manifest", "choose_target", "read_targets"),
         "scalable.manifest.fields": ("ProviderOptions",),
         "scalable.manifest.schema_document": ("json_schema",),
         "scalable.manifest.resolved": ("ResolvedManifest",),
-        "scalable.manifest.starter": (
-            "starter_manifest",
-            "starter_workflow",
-        ),
+        "scalable.manifest.starter": ("starter_manifest", "starter_workflow"),
     },
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from scalable.manifest import faults as codes
+from scalable.manifest.document import Node, Path, Position
 from scalable.manifest.faults import Faults, suggest
 from scalable.manifest.fields import ProviderOptions
 from scalable.manifest.records import RecordWords, as_table, read_record
@@ -23,19 +23,6 @@ from scalable.manifest.schema import (
     Target,
     Task,
 )
-from scalable.manifest.tree import (
-    KeyedValue,
-    MappingNode,
-    Node,
-    Path,
-    Scalar,
-    Sequence,
-    children,
-    is_broken,
-    merge,
-    plain_value,
-    text_of,
-)
 from scalable.model import names
 from scalable.model.names import Rule
 
@@ -49,7 +36,7 @@ _TARGET, _PROJECT, _TASK, _MANAGER = (
 )
 _MANAGERS = RecordWords(noun="key of managers", also_known=("places",))
 #: Replaces a section that is not a map; references into it are not checked.
-_NOT_KNOWN = MappingNode()
+_NOT_KNOWN = Node({})
 
 
 @dataclass(frozen=True)
@@ -71,8 +58,9 @@ class CheckedTarget:
 
 @dataclass(frozen=True)
 class Checked:
-    """Valid parts of a document."""
+    """Valid parts of a document, and the document itself for positions."""
 
+    root: Node
     project: Project | None
     targets: Mapping[str, CheckedTarget]
     components: Mapping[str, Component]
@@ -91,171 +79,143 @@ class Checker:
     # The node is kept with its result, so that no other node can get its id.
     _done: dict[tuple[Path, int], tuple[Node, Any]] = field(default_factory=dict)
 
-    def document(self, root: MappingNode) -> Checked:
-        """Check one view, and return its valid parts."""
-        for key, entry in root.entries.items():
+    def document(self, root: Node) -> dict[str | None, Checked]:
+        """Check a document. Return its valid parts, with each overlay (by name) and with none."""
+        views: dict[str | None, Node] = {None: root}
+        targets = self._table(root, "targets").entries.keys()
+        for name, node in self._table(root, "overlays").entries.items():
+            table = as_table(node, ("overlays", name), self.faults)
+            if table is not None:
+                views[name] = root.merged(self._overlay(table, ("overlays", name), targets))
+        return {name: self._view(view) for name, view in views.items()}
+
+    def _view(self, root: Node) -> Checked:
+        for key, node in root.entries.items():
             if key not in SECTIONS:
-                message = f"unknown key {key!r} at the top of the manifest"
-                hint = suggest(key, SECTIONS)
-                self.faults.add(codes.E_UNKNOWN_TOP_KEY, (key,), entry.key_place, message, hint)
+                self._unknown_key(f"{key!r} at the top of the manifest", SECTIONS, node, (key,))
         self._required(root)
         overlays = self._table(root, "overlays")
         targets = self._table(root, "targets")
         components = self._table(root, "components")
         tasks = self._table(root, "tasks")
         checked = Checked(
+            root=root,
             project=self._project(root),
-            targets=self._each(targets, "targets", self._target),
-            components=self._each(components, "components", self._component),
-            tasks=self._each(tasks, "tasks", self._task),
+            targets=self._each(targets, "targets", names.TARGET, self._target),
+            components=self._each(components, "components", names.TAG, self._component),
+            tasks=self._each(tasks, "tasks", names.TASK, self._task),
             managers=self._managers(root, targets, components),
         )
-        for name, entry in targets.entries.items():
-            self._refer(
-                (entry, "overlay"), ("targets", name), overlays, codes.E_UNKNOWN_OVERLAY, "overlay"
-            )
-        for name, entry in tasks.entries.items():
-            self._refer(
-                (entry, "component"),
-                ("tasks", name),
-                components,
-                codes.E_TASK_COMPONENT_REF,
-                "component",
-            )
+        for name, node in targets.entries.items():
+            path: Path = ("targets", name, "overlay")
+            self._refer(node.at("overlay"), path, overlays, codes.E_UNKNOWN_OVERLAY)
+        for name, node in tasks.entries.items():
+            path = ("tasks", name, "component")
+            self._refer(node.at("component"), path, components, codes.E_TASK_COMPONENT_REF)
         self._order(tasks)
         return checked
 
-    def overlays(self, root: MappingNode) -> dict[str, MappingNode]:
-        """Return the overlays that can be merged, and report the errors of the others."""
-        usable = {}
-        targets = tuple(self._table(root, "targets").entries)
-        for name, entry in self._table(root, "overlays").entries.items():
-            path: Path = ("overlays", name)
-            table = as_table(entry, path, self.faults)
-            if table is None:
-                continue
-            self._overlay(table, path, targets)
-            usable[name] = _usable(table, targets)
-        return usable
-
-    def _overlay(self, table: MappingNode, path: Path, known: tuple[str, ...]) -> None:
-        for key, entry in table.entries.items():
-            if key not in OVERLAY_SECTIONS:
-                message = f"unknown key {key!r} in an overlay"
-                hint = suggest(key, OVERLAY_SECTIONS)
-                code = codes.E_UNKNOWN_TOP_KEY
-                self.faults.add(code, (*path, key), entry.key_place, message, hint)
-        targets = table.get("targets")
-        for name, entry in _inside(targets, MappingNode):
+    def _overlay(self, table: Node, path: Path, known: Iterable[str]) -> Node:
+        """Report an overlay's errors, and return its parts that can be merged."""
+        kept = {}
+        for key, node in table.entries.items():
+            if key in OVERLAY_SECTIONS:
+                kept[key] = node
+            else:
+                self._unknown_key(f"{key!r} in an overlay", OVERLAY_SECTIONS, node, (*path, key))
+        targets = kept.get("targets")
+        for name, node in targets.entries.items() if targets else ():
             below = (*path, "targets", name)
             if name not in known:
                 message = f"an overlay changes existing targets, and no target is called {name!r}"
-                hint = suggest(str(name), known)
-                self.faults.add(codes.E_BAD_OPTION, below, entry.key_place, message, hint)
-            inner = dict(children(entry.node)).get("overlay")
+                self._bad(message, suggest(name, known), below, node.key)
+            inner = node.at("overlay")
             if inner:
                 message = "an overlay cannot name another overlay"
                 hint = "name it in the target itself"
-                self.faults.add(codes.E_BAD_OPTION, (*below, "overlay"), inner.place, message, hint)
+                self._bad(message, hint, (*below, "overlay"), inner.place)
+        if targets and isinstance(targets.value, dict):
+            existing = {name: node for name, node in targets.entries.items() if name in known}
+            kept["targets"] = replace(targets, value=existing)
+        return replace(table, value=kept)
 
-    def _required(self, root: MappingNode) -> None:
+    def _required(self, root: Node) -> None:
         for key in REQUIRED_SECTIONS:
-            entry = root.get(key)
-            empty = (
-                isinstance(entry.node, MappingNode) and not entry.node.entries if entry else True
-            )
-            if entry is None or entry.is_null or (empty and key in ("targets", "components")):
-                message = f"{key} is missing" if entry is None else f"{key} is empty"
-                place = root.place if entry is None else entry.place
+            node = root.at(key)
+            may_be_empty = key not in ("targets", "components")
+            if node is None or node.is_null or (node.value == {} and not may_be_empty):
+                message = f"{key} is missing" if node is None else f"{key} is empty"
+                place = root.start if node is None else node.place
                 hint = f"add `{key}:` - {SECTIONS[key]}"
                 self.faults.add(codes.E_MISSING_KEY, (key,), place, message, hint)
-        version = root.get("version")
-        if version and not version.is_null and not is_broken(version.node):
-            value = version.node.value if isinstance(version.node, Scalar) else None
+        version = root.at("version")
+        if version and not version.is_null and not version.broken:
+            value = version.value if version.is_scalar else None
             if type(value) is not int or value != 1:
                 message = f"version must be 1, not {json.dumps(value)}"
                 hint = "write `version: 1`, without quotes"
                 self.faults.add(codes.E_BAD_VERSION, ("version",), version.place, message, hint)
 
-    def _table(self, root: MappingNode, key: str) -> MappingNode:
-        entry = root.get(key)
-        if entry is None:
-            return MappingNode()
-        table = self._once((key,), entry, lambda: as_table(entry, (key,), self.faults))
+    def _table(self, root: Node, key: str) -> Node:
+        node = root.at(key)
+        if node is None:
+            return Node({})
+        table = as_table(node, (key,), self.faults)
         return _NOT_KNOWN if table is None else table
 
     def _each(
-        self, table: MappingNode, section: str, check: Callable[[KeyedValue, Path], Result | None]
+        self, table: Node, section: str, rule: Rule, check: Callable[[Node, Path], Result | None]
     ) -> dict[str, Result]:
         results = {}
-        for name, entry in table.entries.items():
+        for name, node in table.entries.items():
             path: Path = (section, name)
-            result = self._once(path, entry, partial(check, entry, path))
-            if result is not None:
-                results[name] = result
+            done = self._done.get((path, id(node)))
+            if done is None:
+                fault = rule.fault(name)
+                if fault is not None:
+                    self._bad(fault, rule.hint, path, node.key)
+                done = self._done[path, id(node)] = (node, check(node, path))
+            if done[1] is not None:
+                results[name] = done[1]
         return results
 
-    def _once(self, path: Path, entry: KeyedValue, check: Callable[[], Result]) -> Result:
-        key = (path, id(entry.node))
-        if key not in self._done:
-            self._done[key] = (entry.node, check())
-        result: Result = self._done[key][1]
-        return result
-
-    def _project(self, root: MappingNode) -> Project | None:
-        entry = root.get("project")
-        if entry is None or entry.is_null:
+    def _project(self, root: Node) -> Project | None:
+        node = root.at("project")
+        if node is None or node.is_null:
             return None
-        return self._once(
-            ("project", "*"),
-            entry,
-            lambda: read_record(Project, entry, ("project",), self.faults, _PROJECT),
-        )
+        return read_record(Project, node, ("project",), self.faults, _PROJECT)
 
-    def _component(self, entry: KeyedValue, path: Path) -> Component | None:
-        self._name(names.TAG, entry, path)
-        return read_record(Component, entry, path, self.faults, _COMPONENT)
+    def _component(self, node: Node, path: Path) -> Component | None:
+        return read_record(Component, node, path, self.faults, _COMPONENT)
 
-    def _name(self, rule: Rule, entry: KeyedValue, path: Path) -> None:
-        fault = rule.fault(str(path[-1]))
-        if fault is not None:
-            self.faults.add(codes.E_BAD_OPTION, path, entry.key_place, fault, rule.hint)
+    def _task(self, node: Node, path: Path) -> Task | None:
+        return read_record(Task, node, path, self.faults, _TASK)
 
-    def _task(self, entry: KeyedValue, path: Path) -> Task | None:
-        self._name(names.TASK, entry, path)
-        return read_record(Task, entry, path, self.faults, _TASK)
-
-    def _target(self, entry: KeyedValue, path: Path) -> CheckedTarget | None:
-        self._name(names.TARGET, entry, path)
-        table = as_table(entry, path, self.faults)
+    def _target(self, node: Node, path: Path) -> CheckedTarget | None:
+        table = as_table(node, path, self.faults)
         if table is None:
             return None
-        shared = {k: e for k, e in table.entries.items() if k in _COMMON}
-        own = {k: e for k, e in table.entries.items() if k not in _COMMON}
-        place = entry.key_place or table.place
-        common = read_record(
-            Target, KeyedValue(place, MappingNode(shared, table.place)), path, self.faults, _TARGET
-        )
-        written_provider = text_of(table.get("provider"))
-        if written_provider is None:
+        shared = {key: child for key, child in table.entries.items() if key in _COMMON}
+        own = {key: child for key, child in table.entries.items() if key not in _COMMON}
+        common = read_record(Target, replace(table, value=shared), path, self.faults, _TARGET)
+        named = table.at("provider")
+        written = named.text if named else None
+        if named is None or written is None:
             return None
-        provider = written_provider.strip().lower()
+        provider = written.strip().lower()
         if provider not in self.models:
-            message = f"no provider is called {written_provider!r}"
-            at = table.entries["provider"].place
-            hint = suggest(provider, self.models)
-            below = (*path, "provider")
-            self.faults.add(codes.E_UNKNOWN_PROVIDER, below, at, message, hint)
+            code, below = codes.E_UNKNOWN_PROVIDER, (*path, "provider")
+            self._unknown("provider", written, self.models, below, named.place, code)
             return None
         model = self.models[provider]
-        owned = MappingNode(own, table.place)
+        owned = replace(table, value=own)
         size: dict[str, Any] = {}
         if model is None:
-            options = data = plain_value(owned)
+            options = data = owned.plain_value()
         else:
             noun = f"option of a {provider} target"
-            reading = RecordWords(codes.E_UNKNOWN_TARGET_OPTION, noun, _COMMON)
-            read = read_record(model, KeyedValue(place, owned), path, self.faults, reading)
+            words = RecordWords(codes.E_UNKNOWN_TARGET_OPTION, noun, _COMMON)
+            read = read_record(model, owned, path, self.faults, words)
             if read is None:
                 return None
             options = read.model_dump(mode="json")
@@ -266,111 +226,82 @@ class Checker:
         known = common.model_dump(mode="json", exclude_unset=True) | {"provider": provider}
         return CheckedTarget(provider, common, options, frozenset(data), known | data, size)
 
-    def _managers(
-        self, root: MappingNode, targets: MappingNode, components: MappingNode
-    ) -> Managers:
-        entry = root.get("managers")
-        if entry is None or entry.is_null or is_broken(entry.node):
-            return Managers()
-        if not isinstance(entry.node, MappingNode):
-            places = self._places(entry, ("managers",), targets, components)
-            return Managers().model_copy(update={"places": places})
-        own = {key: e for key, e in entry.node.entries.items() if key != "places"}
-        table = KeyedValue(entry.key_place, MappingNode(own, entry.node.place))
-        read = read_record(Managers, table, ("managers",), self.faults, _MANAGERS) or Managers()
-        listed = entry.node.get("places")
-        if listed is None or listed.is_null or is_broken(listed.node):
-            return read
-        found = self._places(listed, ("managers", "places"), targets, components)
-        return read.model_copy(update={"places": found})
+    def _managers(self, root: Node, targets: Node, components: Node) -> Managers:
+        node = root.at("managers")
+        path: Path = ("managers",)
+        managers, listed = Managers.model_construct(), node  # builds no validator
+        if node is not None and isinstance(node.value, dict):
+            own = {key: child for key, child in node.entries.items() if key != "places"}
+            table = replace(node, value=own)
+            managers = read_record(Managers, table, path, self.faults, _MANAGERS) or managers
+            path, listed = ("managers", "places"), node.at("places")
+        if listed is None or listed.is_null or listed.broken:
+            return managers
+        places = self._places(listed, path, targets, components)
+        return managers.model_copy(update={"places": places})
 
     def _places(
-        self, entry: KeyedValue, at: Path, targets: MappingNode, components: MappingNode
+        self, listed: Node, at: Path, targets: Node, components: Node
     ) -> tuple[Manager, ...]:
-        if not isinstance(entry.node, Sequence):
+        if not isinstance(listed.value, tuple):
             message = f"{'.'.join(map(str, at))} must be a list"
-            hint = "write `- target: name` lines below it"
-            self.faults.add(codes.E_BAD_OPTION, at, entry.place, message, hint)
-            return ()
+            self._bad(message, "write `- target: name` lines below it", at, listed.place)
         managers = []
-        for i, item in children(entry.node):
+        for i, item in enumerate(listed.items):
             path: Path = (*at, i)
-            if item.is_null:
-                message = "a manager must name its target"
-                hint = "write `- target: name`"
-                self.faults.add(codes.E_BAD_OPTION, path, item.place, message, hint)
-                continue
-            manager = read_record(Manager, item, path, self.faults, _MANAGER)
-            self._refer((item, "target"), path, targets, codes.E_BAD_OPTION, "target")
-            limits = dict(children(item.node)).get("limits")
-            for tag, limit in _inside(limits, MappingNode):
+            managers.append(read_record(Manager, item, path, self.faults, _MANAGER))
+            self._refer(item.at("target"), (*path, "target"), targets)
+            limits = item.at("limits")
+            for tag, limit in limits.entries.items() if limits else ():
                 if components is not _NOT_KNOWN and tag not in components.entries:
-                    message = f"no component is called {tag!r}"
-                    below, hint = (*path, "limits", tag), suggest(str(tag), components.entries)
-                    self.faults.add(codes.E_BAD_OPTION, below, limit.key_place, message, hint)
-            if manager is not None:
-                managers.append(manager)
-        return tuple(managers)
+                    below = (*path, "limits", tag)
+                    self._unknown("component", tag, components.entries, below, limit.key)
+        return tuple(manager for manager in managers if manager is not None)
 
     def _refer(
-        self, where: tuple[KeyedValue, str], path: Path, known: MappingNode, code: str, noun: str
+        self, node: Node | None, path: Path, known: Node, code: str = codes.E_BAD_OPTION
     ) -> None:
-        entry, key = where
-        reference = dict(children(entry.node)).get(key)
-        name = text_of(reference)
-        if known is _NOT_KNOWN or reference is None or name is None:
+        """Report a reference to a name that does not exist. The key is what is referred to."""
+        if node is None or node.text is None or known is _NOT_KNOWN:
             return
-        if name not in known.entries:
-            message = f"no {noun} is called {name!r}"
-            hint = suggest(name, known.entries)
-            self.faults.add(code, (*path, key), reference.place, message, hint)
+        if node.text not in known.entries:
+            self._unknown(str(path[-1]), node.text, known.entries, path, node.place, code)
 
-    def _order(self, tasks: MappingNode) -> None:
+    def _order(self, tasks: Node) -> None:
         """Report tasks that wait for unknown tasks or for each other."""
-        waits: dict[str, dict[str, tuple[Path, KeyedValue]]] = {}
-        for name, entry in tasks.entries.items():
-            after = dict(children(entry.node)).get("after")
+        waits: dict[str, dict[str, tuple[Path, Node]]] = {}
+        for name, node in tasks.entries.items():
             waits[name] = {}
-            for i, item in _inside(after, Sequence):
-                other = text_of(item)
+            after = node.at("after")
+            for i, item in enumerate(after.items if after else ()):
                 path: Path = ("tasks", name, "after", i)
-                if other is None:
-                    continue
-                waits[name][other] = (path, item)
-                if other not in tasks.entries:
-                    message = f"no task is called {other!r}"
-                    hint = suggest(other, tasks.entries)
-                    self.faults.add(codes.E_BAD_OPTION, path, item.place, message, hint)
-        for cycle in backward_edges({name: list(others) for name, others in waits.items()}):
+                if item.text is not None:
+                    waits[name][item.text] = (path, item)
+                    if item.text not in tasks.entries:
+                        self._unknown("task", item.text, tasks.entries, path, item.place)
+        for cycle in backward_edges(waits):
             path, item = waits[cycle[-1]][cycle[0]]
-            shown = " -> ".join((*cycle, cycle[0]))
-            message = f"tasks wait for each other: {shown}"
-            hint = "remove one of these names from `after`"
-            self.faults.add(codes.E_BAD_OPTION, path, item.place, message, hint)
+            message = f"tasks wait for each other: {' -> '.join((*cycle, cycle[0]))}"
+            self._bad(message, "remove one of these names from `after`", path, item.place)
 
+    def _unknown(
+        self,
+        noun: str,
+        name: str,
+        known: Iterable[str],
+        path: Path,
+        place: Position | None,
+        code: str = codes.E_BAD_OPTION,
+    ) -> None:
+        message = f"no {noun} is called {name!r}"
+        self.faults.add(code, path, place, message, suggest(name, known))
 
-def _inside(
-    entry: KeyedValue | None, kind: type[MappingNode | Sequence]
-) -> list[tuple[str | int, KeyedValue]]:
-    """Return the children of an entry, or none if the entry has another kind."""
-    return children(entry.node) if entry and isinstance(entry.node, kind) else []
+    def _unknown_key(self, shown: str, known: Iterable[str], node: Node, path: Path) -> None:
+        hint = suggest(str(path[-1]), known)
+        self.faults.add(codes.E_UNKNOWN_TOP_KEY, path, node.key, f"unknown key {shown}", hint)
 
-
-def _usable(overlay: MappingNode, targets: tuple[str, ...]) -> MappingNode:
-    """Return an overlay without the parts that cannot be merged. Errors were reported before."""
-    kept = {k: e for k, e in overlay.entries.items() if k in OVERLAY_SECTIONS}
-    changed = kept.get("targets")
-    if changed and isinstance(changed.node, MappingNode):
-        inner = {k: e for k, e in changed.node.entries.items() if k in targets}
-        kept["targets"] = KeyedValue(changed.key_place, MappingNode(inner, changed.node.place))
-    return MappingNode(kept, overlay.place)
-
-
-def overlaid(root: MappingNode, overlay: MappingNode | None) -> MappingNode:
-    """Return the document with an overlay merged in."""
-    merged = merge(root, overlay) if overlay is not None else root
-    assert isinstance(merged, MappingNode)
-    return merged
+    def _bad(self, message: str, hint: str, path: Path, place: Position | None) -> None:
+        self.faults.add(codes.E_BAD_OPTION, path, place, message, hint)
 
 
 # Cycles in the order of tasks ---------------------------------------------------------------------

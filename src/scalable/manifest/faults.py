@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from scalable.errors import ManifestError
-from scalable.manifest.tree import Path, Position
+from scalable.manifest.document import Path, Position
 from scalable.model import Diagnostic
 
 E_BAD_MAX_WORKERS = "E_BAD_MAX_WORKERS"  #: ``max_workers`` is not valid.
@@ -54,17 +53,10 @@ class SourceLines:
         return f"{line[first : first + _EXCERPT_WIDTH]}\n{' ' * (column - 1 - first)}^"
 
     def locate(self, diagnostic: Diagnostic, place: Position | None) -> Diagnostic:
-        return Diagnostic(
-            code=diagnostic.code,
-            path=diagnostic.path,
-            message=diagnostic.message,
-            hint=diagnostic.hint,
-            severity=diagnostic.severity,
-            file=self.file,
-            line=place.line if place else None,
-            column=place.column if place else None,
-            excerpt=self.excerpt(place) if place else None,
-        )
+        """Return a finding with a position in this file."""
+        line, column = place or (None, None)
+        excerpt = self.excerpt(place) if place else None
+        return replace(diagnostic, file=self.file, line=line, column=column, excerpt=excerpt)
 
 
 @dataclass
@@ -91,8 +83,8 @@ class Faults:
         found = replace(found, excerpt=None) if secret else found
         self._found.setdefault((code, path, place, message), found)
 
-    def sorted(self) -> list[Diagnostic]:
-        return in_order(self._found.values())
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(self._found.values())
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
@@ -110,20 +102,16 @@ def failure(source: SourceLines, diagnostics: Iterable[Diagnostic]) -> ManifestE
 
 #: Maps names in other tools to our names.
 _ELSEWHERE = {
-    "cores": "cpus",
-    "ncpus": "cpus",
-    "threads": "cpus",
-    "vcpus": "cpus",
+    **dict.fromkeys(("cores", "ncpus", "threads", "vcpus"), "cpus"),
     "ram": "memory",
-    "count": "workers",
-    "instances": "workers",
-    "nodes": "workers",
-    "replicas": "workers",
+    **dict.fromkeys(("count", "instances", "nodes", "replicas"), "workers"),
 }
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: scalable's name for it, the closest one, or all names."""
+    import difflib
+
     names = list(dict.fromkeys(known))
     if (ours := _ELSEWHERE.get(word.lower())) in names:
         return f"did you mean {ours!r}?"

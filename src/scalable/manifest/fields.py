@@ -34,37 +34,6 @@ from scalable.units import (
     parse_walltime,
 )
 
-__all__ = [
-    "Argument",
-    "ComponentRuntime",
-    "ContainerRuntime",
-    "Duration",
-    "Environment",
-    "ErrorName",
-    "Image",
-    "Interface",
-    "Label",
-    "MaxWorkers",
-    "Memory",
-    "MemoryFactor",
-    "NonNegativeFloat",
-    "NonNegativeInt",
-    "Port",
-    "PortRange",
-    "PositiveFloat",
-    "PositiveInt",
-    "ProjectName",
-    "ProviderOptions",
-    "Record",
-    "ResultsUrl",
-    "StorageUrl",
-    "Text",
-    "TextMap",
-    "Walltime",
-    "Written",
-    "parse_port_range",
-]
-
 #: Limit of seconds and bytes, low enough that their sums and products stay finite.
 MOST = 1e18
 
@@ -139,14 +108,14 @@ def _measured(parse: Callable[[str], float]) -> Callable[[str], str]:
     return check
 
 
-def _checked_ports(text: str) -> str:
-    parse_port_range(text)
-    return text
+def _parsed(parse: Callable[[str], Any]) -> Callable[[str], str]:
+    """Return a validator for strings that ``parse`` accepts."""
 
+    def check(text: str) -> str:
+        parse(text)
+        return text
 
-def _checked_factor(text: str) -> str:
-    parse_factor(text)
-    return text
+    return check
 
 
 def _error_name(text: str) -> str:
@@ -182,13 +151,14 @@ def _positive_workers(value: Any) -> Any:
     return value
 
 
-def _any_case(word: str) -> str:
-    return "".join(f"[{letter}{letter.upper()}]" for letter in word)
+def any_case(word: str) -> str:
+    """Return a case-insensitive pattern for a word, for dialects without flags."""
+    return "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else f"[{c}]" for c in word)
 
 
 _NUMBER = r"([0-9]+([.][0-9]*)?|[.][0-9]+)"
 _UNITS = "|".join(
-    _any_case(unit)
+    any_case(unit)
     for unit in (
         *("ms", "seconds", "second", "secs", "sec", "s"),
         *("minutes", "minute", "mins", "min", "m", "hours", "hour", "hrs", "hr", "h"),
@@ -200,14 +170,11 @@ _CLOCK = r"([0-9]+-)?[0-9]+(:[0-9]+)?(:[0-9]+)?"
 _SOME = r"(?=.*[1-9])"
 
 
-def _text_or(number: str, pattern: str, *examples: str) -> WithJsonSchema:
+def _text_or(number: str, pattern: str, *examples: str, **bounds: int) -> WithJsonSchema:
+    """Return the schema of a string that may be written as a number; by default a positive one."""
+    shown = {"pattern": pattern, "examples": list(examples)}
     return WithJsonSchema(
-        {
-            "type": ["string", number],
-            "pattern": pattern,
-            "exclusiveMinimum": 0,
-            "examples": list(examples),
-        }
+        {"type": ["string", number], **shown, **(bounds or {"exclusiveMinimum": 0})}
     )
 
 
@@ -232,7 +199,6 @@ ResultsUrl: TypeAlias = Annotated[Text, AfterValidator(_storage("local_cache"))]
 Interface: TypeAlias = Annotated[Text, AfterValidator(allowed(names.INTERFACE))]
 
 TextMap: TypeAlias = dict[Annotated[str, AfterValidator(_one_line)], Text]
-"""Map of strings to strings."""
 
 Environment: TypeAlias = dict[
     Annotated[str, AfterValidator(allowed(names.VARIABLE))],
@@ -252,20 +218,15 @@ NonNegativeFloat: TypeAlias = Annotated[float, Field(strict=True, ge=0, allow_in
 Port: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=65535)]
 
 MaxWorkers: TypeAlias = Annotated[int, Field(gt=0), BeforeValidator(_positive_workers)]
-"""Maximum number of workers on a target."""
 
 PortRange: TypeAlias = Annotated[
     str,
     Written((int,)),
-    AfterValidator(_checked_ports),
-    WithJsonSchema(
-        {
-            "type": ["string", "integer"],
-            "pattern": r"^\s*[0-9]{1,5}([:-][0-9]{1,5})?\s*$",
-            "minimum": 1,
-            "maximum": 65535,
-            "examples": ["40000:41000"],
-        }
+    AfterValidator(_parsed(parse_port_range)),
+    _text_or(
+        *("integer", r"^\s*[0-9]{1,5}([:-][0-9]{1,5})?\s*$", "40000:41000"),
+        minimum=1,
+        maximum=65535,
     ),
 ]
 """First and last port; see :func:`parse_port_range`."""
@@ -281,15 +242,8 @@ Memory: TypeAlias = Annotated[
 MemoryFactor: TypeAlias = Annotated[
     str,
     Written(),
-    AfterValidator(_checked_factor),
-    WithJsonSchema(
-        {
-            "type": ["string", "number"],
-            "pattern": f"^{FACTOR}$",
-            "exclusiveMinimum": 1,
-            "examples": ["1.5x"],
-        }
-    ),
+    AfterValidator(_parsed(parse_factor)),
+    _text_or("number", f"^{FACTOR}$", "1.5x", exclusiveMinimum=1),
 ]
 """Multiple of an amount, more than 1."""
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from scalable import settings
 from scalable.errors import ManifestError
-from scalable.manifest.check import Checker, OptionModels, overlaid
+from scalable.manifest.check import Checked, Checker, OptionModels
+from scalable.manifest.document import Node, Path, UnfitValueError, resolve_plain, tree_of
 from scalable.manifest.faults import (
     E_BAD_OPTION,
     E_UNKNOWN_TARGET,
@@ -24,20 +25,6 @@ from scalable.manifest.faults import (
 )
 from scalable.manifest.reader import read_document
 from scalable.manifest.resolved import ResolvedManifest, resolved
-from scalable.manifest.tree import (
-    KeyedValue,
-    MappingNode,
-    Node,
-    Path,
-    Position,
-    Scalar,
-    Sequence,
-    child,
-    nearest,
-    resolve_plain,
-    text_of,
-)
-from scalable.manifest.values import UnfitValueError, tree_of
 from scalable.model import Diagnostic
 
 
@@ -66,9 +53,8 @@ class Manifest:
     project_name: str
     target_names: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
-    _root: MappingNode = field(repr=False)
-    _overlays: Mapping[str, MappingNode] = field(repr=False)
-    _models: OptionModels = field(repr=False)
+    #: The checked document with each overlay (by name), and with none.
+    _views: Mapping[str | None, Checked] = field(repr=False)
     _source: SourceLines = field(repr=False)
     _unset: tuple[Diagnostic, ...] = field(repr=False)
 
@@ -104,7 +90,7 @@ class Manifest:
         root, faults = read_document(path)
         file = pathlib.Path(path)
         if root is None:
-            raise failure(faults.source, faults.sorted())
+            raise failure(faults.source, faults)
         directory = pathlib.Path(os.path.abspath(file)).parent  # noqa: PTH100 - links stay
         return _checked(root, faults, option_models, environ, target, (file, directory))
 
@@ -138,8 +124,7 @@ class Manifest:
         except UnfitValueError as error:
             hint = "use maps with text as keys, lists, text, numbers and booleans"
             faults.add(E_BAD_OPTION, error.path, None, str(error), hint)
-            raise failure(faults.source, faults.sorted()) from error
-        assert isinstance(root, MappingNode)
+            raise failure(faults.source, faults) from error
         where = (None, (directory or pathlib.Path()).absolute())
         return _checked(root, faults, option_models, None, None, where)
 
@@ -151,7 +136,7 @@ class Manifest:
         ManifestError
             If there is no such target.
         """
-        return _provider_of(self._view(target), target)
+        return _provider_of(self._view(target).root, target)
 
     def resolve(self, target: str) -> ResolvedManifest:
         """Resolve the manifest for one target, with the target's overlay merged in.
@@ -165,20 +150,18 @@ class Manifest:
             If there is no such target, or one of its variables is not set.
         """
         view = self._view(target)
-        overlay = _overlay_of(self._root, target)
+        overlay = _written(self._views[None].root, target, "overlay")
         unset = [d for d in self._unset if _uses(target, overlay, d.path)]
         if unset:
             raise failure(self._source, unset)
-        faults = Faults(self._source)
-        checked = Checker(self._models, faults).document(view)
-        assert not faults, "every view was checked when the manifest was created"
-        return resolved(view, checked, target, source=self._source, directory=self.directory)
+        return resolved(view, target, source=self._source, directory=self.directory)
 
-    def _view(self, target: str) -> MappingNode:
+    def _view(self, target: str) -> Checked:
+        root = self._views[None].root
         if target not in self.target_names:
-            raise _unknown_target(target, self.target_names, self._root, self._source)
-        overlay = _overlay_of(self._root, target)
-        return overlaid(self._root, self._overlays.get(overlay) if overlay else None)
+            raise _unknown_target(target, root, self._source)
+        overlay = _written(root, target, "overlay")
+        return self._views.get(overlay, self._views[None])
 
 
 def read_targets(
@@ -189,15 +172,13 @@ def read_targets(
     """
     root, faults = read_document(path)
     if root is None:
-        raise failure(faults.source, faults.sorted())
-    expanded = expand(root, os.environ if environ is None else environ, lambda *_: None)
-    assert isinstance(expanded, MappingNode)
-    names = _names(expanded)
-    return {name: _provider_of(expanded, name) for name in names}
+        raise failure(faults.source, faults)
+    root = expand(root, environ, faults, faults)
+    return {name: _provider_of(root, name) for name in _names(root)}
 
 
 def _checked(
-    root: MappingNode,
+    root: Node,
     faults: Faults,
     models: OptionModels,
     environ: Mapping[str, str] | None,
@@ -205,58 +186,46 @@ def _checked(
     where: tuple[pathlib.Path | None, pathlib.Path],
 ) -> Manifest:
     unset = Faults(faults.source)
-
-    def report(path: Path, place: Position | None, message: str, hint: str, is_unset: bool) -> None:
-        (unset if is_unset else faults).add(E_BAD_OPTION, path, place, message, hint)
-
-    expanded = expand(root, os.environ if environ is None else environ, report)
-    assert isinstance(expanded, MappingNode)
-    checker = Checker(models, faults)
-    overlays = checker.overlays(expanded)
-    checked = checker.document(expanded)
-    for overlaying in overlays.values():
-        checker.document(overlaid(expanded, overlaying))
-    names = _names(expanded)
-    if target is not None and target not in names:
-        found = _unknown_target(target, names, expanded, faults.source).diagnostics
-        raise failure(faults.source, [*faults.sorted(), *unset.sorted(), *found])
-    overlay = None if target is None else _overlay_of(expanded, target)
-    warnings, errors = [], faults.sorted()
-    for diagnostic in unset.sorted():
+    root = expand(root, environ, faults, unset)
+    views = Checker(models, faults).document(root)
+    if target is not None and target not in _names(root):
+        found = _unknown_target(target, root, faults.source).diagnostics
+        raise failure(faults.source, [*faults, *unset, *found])
+    overlay = None if target is None else _written(root, target, "overlay")
+    warnings, errors = [], list(faults)
+    for diagnostic in unset:
         if target is None or _uses(target, overlay, diagnostic.path):
             errors.append(diagnostic)
         else:
             warnings.append(replace(diagnostic, severity="warning"))
     if errors:
         raise failure(faults.source, [*errors, *warnings])
-    assert checked.project is not None
+    project = views[None].project
+    assert project is not None
     return Manifest(
         path=where[0],
         directory=where[1],
-        project_name=checked.project.name,
-        target_names=names,
+        project_name=project.name,
+        target_names=_names(root),
         warnings=tuple(in_order(warnings)),
-        _root=expanded,
-        _overlays=overlays,
-        _models=models,
+        _views=views,
         _source=faults.source,
-        _unset=tuple(unset.sorted()),
+        _unset=tuple(unset),
     )
 
 
-def _names(root: MappingNode) -> tuple[str, ...]:
-    targets = root.get("targets")
-    return tuple(targets.node.entries) if targets and isinstance(targets.node, MappingNode) else ()
+def _names(root: Node) -> tuple[str, ...]:
+    targets = root.at("targets")
+    return tuple(targets.entries) if targets else ()
 
 
-def _provider_of(view: MappingNode, target: str) -> str:
-    entry, depth = nearest(KeyedValue(None, view), ("targets", target, "provider"))
-    return (text_of(entry) or "").strip().lower() if depth == 3 else ""
+def _provider_of(root: Node, target: str) -> str:
+    return (_written(root, target, "provider") or "").strip().lower()
 
 
-def _overlay_of(root: MappingNode, target: str) -> str | None:
-    entry, depth = nearest(KeyedValue(None, root), ("targets", target, "overlay"))
-    return text_of(entry) if depth == 3 else None
+def _written(root: Node, target: str, key: str) -> str | None:
+    node = root.at("targets", target, key)
+    return node.text if node else None
 
 
 def _uses(target: str, overlay: str | None, path: Path) -> bool:
@@ -268,14 +237,16 @@ def _uses(target: str, overlay: str | None, path: Path) -> bool:
     return True
 
 
-def _unknown_target(
-    target: str, names: tuple[str, ...], root: MappingNode, source: SourceLines
-) -> ManifestError:
-    place = targets.place if (targets := child(root, "targets")) else None
-    hint = f"{suggest(target, names)} (targets: {', '.join(names) or 'none'})"
-    message = f"no target is called {target!r}"
-    found = source.locate(Diagnostic(E_UNKNOWN_TARGET, ("targets",), message, hint), place)
-    return ManifestError(message, diagnostics=[found], hint=hint)
+def _unknown_target(target: object, root: Node, source: SourceLines) -> ManifestError:
+    names = _names(root)
+    hint = f"targets: {', '.join(names) or 'none'}"
+    message = f"a target must be given by its name, not {target!r}"
+    if isinstance(target, str):
+        message, hint = f"no target is called {target!r}", f"{suggest(target, names)} ({hint})"
+    section = root.at("targets")
+    found = Diagnostic(E_UNKNOWN_TARGET, ("targets",), message, hint)
+    located = source.locate(found, section.place if section else None)
+    return ManifestError(message, diagnostics=[located], hint=hint)
 
 
 # Choice of the target to run on -------------------------------------------------------------------
@@ -293,10 +264,10 @@ def choose_target(
     The rules, in order: --target of ``scalable run``, the ``target`` argument, SCALABLE_TARGET, the
     target whose batch system runs this process as a job, ``local``, the only target.
     """
-    asked = _asked_target(target)
-    if target is not None and asked != target:
+    asked = os.environ.get(settings.RUN_TARGET) or target or os.environ.get(settings.TARGET)
+    if target and asked != target:
         logger.warning("--target %s wins over target=%r of the workflow", asked, target)
-    if asked is not None:
+    if asked:
         return asked
     for name, provider in targets.items():
         if inside_job_of(provider):
@@ -306,78 +277,62 @@ def choose_target(
     return next(iter(targets)) if len(targets) == 1 else None
 
 
-def _asked_target(target: str | None) -> str | None:
-    return os.environ.get(settings.RUN_TARGET) or target or os.environ.get(settings.TARGET) or None
-
-
 # Expansion of ``${NAME}`` and ``${NAME:-default}`` in values --------------------------------------
 
 
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
 _HOW = "write ${NAME} or ${NAME:-default}; $${...} is not expanded"
 
-#: Arguments: path, position, message, hint, and True for a variable that is not set.
-Report = Callable[[Path, Position | None, str, str, bool], None]
+
+def expand(root: Node, environ: Mapping[str, str] | None, faults: Faults, unset: Faults) -> Node:
+    """Replace a tree's variables by their values, by default from the process's environment.
+    A scalar with a variable that is not set, or with another error, becomes broken.
+    """
+    environ = os.environ if environ is None else environ
+
+    def expanded(node: Node, path: Path) -> Node:
+        if isinstance(node.value, dict):
+            entries = {key: expanded(child, (*path, key)) for key, child in node.value.items()}
+            return replace(node, value=entries)
+        if isinstance(node.value, tuple):
+            items = tuple(expanded(item, (*path, i)) for i, item in enumerate(node.value))
+            return replace(node, value=items)
+        return _scalar(node, path, environ, faults, unset) if "${" in node.written else node
+
+    return expanded(root, ())
 
 
-@dataclass(frozen=True)
-class _Expansion:
-    environ: Mapping[str, str]
-    report: Report
+def _scalar(
+    node: Node, path: Path, environ: Mapping[str, str], faults: Faults, unset: Faults
+) -> Node:
+    failed = False
 
-    def node(self, node: Node, path: Path) -> Node:
-        if isinstance(node, Scalar):
-            return self._scalar(node, path) if "${" in node.written else node
-        if isinstance(node, Sequence):
-            items = tuple(self.node(item, (*path, i)) for i, item in enumerate(node.items))
-            unchanged = all(new is old for new, old in zip(items, node.items, strict=True))
-            return node if unchanged else Sequence(items, node.place)
-        changed = {}
-        for key, entry in node.entries.items():
-            new = self.node(entry.node, (*path, key))
-            if new is not entry.node:
-                changed[key] = KeyedValue(entry.key_place, new)
-        return MappingNode({**node.entries, **changed}, node.place) if changed else node
+    def value_of(match: re.Match[str]) -> str:
+        nonlocal failed
+        escaped, name, default = match.groups()
+        if escaped:
+            return "${"
+        value = environ.get(name or "")
+        if value is not None and (value or default is None):
+            if value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value):
+                return value
+            message = f"the environment variable {name} is not valid text"
+            faults.add(E_BAD_OPTION, path, node.start, message, "set it to UTF-8 text")
+        elif default is not None:
+            return default
+        elif name:
+            message = f"the environment variable {name} is not set"
+            hint = f"set {name}, or give a default: ${{{name}:-...}}"
+            unset.add(E_BAD_OPTION, path, node.start, message, hint)
+        else:
+            shown = node.written[match.start() : match.start() + 40].split("\n")[0]
+            faults.add(E_BAD_OPTION, path, node.start, f"{shown!r} is not a variable", _HOW)
+        failed = True
+        return ""
 
-    def _scalar(self, node: Scalar, path: Path) -> Scalar:
-        failed = False
-
-        def replace(match: re.Match[str]) -> str:
-            nonlocal failed
-            escaped, name, default = match.groups()
-            if escaped:
-                return "${"
-            value = self.environ.get(name) if name else None
-            if name and (value or (value is not None and default is None)):
-                if _is_text(value or ""):
-                    return value or ""
-                message = f"the environment variable {name} is not valid text"
-                self.report(path, node.place, message, "set it to UTF-8 text", False)
-            elif default is not None:
-                return default
-            elif name:
-                message = f"the environment variable {name} is not set"
-                hint = f"set {name}, or give a default: ${{{name}:-...}}"
-                self.report(path, node.place, message, hint, True)
-            else:
-                shown = node.written[match.start() : match.start() + 40].split("\n")[0]
-                self.report(path, node.place, f"{shown!r} is not a variable", _HOW, False)
-            failed = True
-            return ""
-
-        whole = _VARIABLE.fullmatch(node.written)
-        text = _VARIABLE.sub(replace, node.written)
-        if failed:
-            return Scalar(None, node.written, node.place, broken=True)
-        retyped = node.plain and whole is not None and whole.group(2) is not None
-        return Scalar(resolve_plain(text) if retyped else text, text, node.place, node.plain)
-
-
-def _is_text(value: str) -> bool:
-    """Return whether an environment variable is valid UTF-8."""
-    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
-
-
-def expand(node: Node, environ: Mapping[str, str], report: Report) -> Node:
-    """Replace a tree's variables by their values. Report failures, and mark the scalars broken."""
-    return _Expansion(environ, report).node(node, ())
+    whole = _VARIABLE.fullmatch(node.written)
+    text = _VARIABLE.sub(value_of, node.written)
+    if failed:
+        return replace(node, value=None, plain=True, broken=True)
+    retyped = node.plain and whole is not None and whole.group(2) is not None
+    return replace(node, value=resolve_plain(text) if retyped else text, written=text)

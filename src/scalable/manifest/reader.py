@@ -7,9 +7,9 @@ import pathlib
 import re
 import stat
 
+from scalable.manifest.document import Node, Position
 from scalable.manifest.faults import E_SYNTAX, E_UNREADABLE, Faults, SourceLines
-from scalable.manifest.tree import MappingNode, Position, is_null
-from scalable.manifest.yaml_reader import read_yaml
+from scalable.manifest.yaml_format import read_yaml
 
 _MEBIBYTE = 1024**2
 _LARGEST = 5 * _MEBIBYTE
@@ -18,7 +18,7 @@ _LARGEST_TOML = _MEBIBYTE
 _ESCAPES = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
 
 
-def read_document(path: str | os.PathLike[str]) -> tuple[MappingNode | None, Faults]:
+def read_document(path: str | os.PathLike[str]) -> tuple[Node | None, Faults]:
     """Return a file's tree (None if unreadable) and errors. Names in ``.toml`` mean TOML."""
     name = os.fspath(path)
     suffix = pathlib.Path(name).suffix.lower()
@@ -35,14 +35,13 @@ def read_document(path: str | os.PathLike[str]) -> tuple[MappingNode | None, Fau
         root = read_yaml(_json_as_yaml(text), faults, quoted_is_plain=True)
     else:
         root = read_yaml(text, faults)
-    if isinstance(root, MappingNode) and (root.entries or faults):
+    if root is not None and isinstance(root.value, dict) and (root.entries or faults):
         return root, faults
     if not faults:
-        empty = root is None or isinstance(root, MappingNode) or is_null(root)
+        empty = root is None or root.is_null or isinstance(root.value, dict)
         problem = "is empty" if empty else "must be a map of keys to values"
-        message = f"the manifest {problem}"
         hint = "write a first one with `scalable init`"
-        faults.add(E_SYNTAX, (), Position(1, 1), message, hint)
+        faults.add(E_SYNTAX, (), Position(1, 1), f"the manifest {problem}", hint)
     return None, faults
 
 

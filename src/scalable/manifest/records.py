@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -12,20 +13,9 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from scalable.manifest.document import Node, Path, resolve_plain
 from scalable.manifest.faults import E_BAD_OPTION, E_MISSING_KEY, Faults, suggest
 from scalable.manifest.fields import Written
-from scalable.manifest.tree import (
-    KeyedValue,
-    MappingNode,
-    Node,
-    Path,
-    Scalar,
-    Sequence,
-    child,
-    is_broken,
-    nearest,
-    resolve_plain,
-)
 from scalable.model import Diagnostic
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -50,8 +40,14 @@ class _Shape:
     #: Shape of the items of a list, or of the values of an open map.
     items: _Shape | None = None
 
-    def of_items(self) -> _Shape:
-        return self.items or _Shape()
+    def below(self, part: str | int) -> _Shape:
+        """Return the shape of a child."""
+        if self.model and isinstance(part, str):
+            return _shapes(self.model).get(part, _ANY)
+        return self.items or _ANY
+
+
+_ANY = _Shape()
 
 
 @cache
@@ -59,9 +55,7 @@ def _shapes(model: type[BaseModel]) -> dict[str, _Shape]:
     shapes = {}
     for name, info in model.model_fields.items():
         shape = _joined([_shape(info.annotation), *map(_shape, info.metadata)])
-        shapes[name] = shape
-        if info.alias:
-            shapes[info.alias] = shape
+        shapes[name] = shapes[info.alias or name] = shape
     return shapes
 
 
@@ -74,7 +68,7 @@ def _shape(annotation: Any) -> _Shape:
     if origin in (Annotated, Union, UnionType):
         return _joined([_shape(argument) for argument in arguments])
     if not isinstance(origin, type) or not arguments:
-        return _Shape()
+        return _ANY
     return _Shape(items=_shape(arguments[-1 if issubclass(origin, Mapping) else 0]))
 
 
@@ -88,35 +82,31 @@ def _joined(shapes: list[_Shape]) -> _Shape:
 
 def _typed_value(node: Node, shape: _Shape) -> Any:
     """Return plain values for a model, without keys whose value is missing or invalid."""
-    if isinstance(node, Scalar):
+    if node.is_scalar:
         # Not isinstance: a boolean is an int there, and `account: true` is a mistake. An empty
         # value is read as a string, `null` and `~` are not.
-        as_written = type(node.value) in shape.kinds
-        return (
-            node.written if as_written and not (node.value is None and node.written) else node.value
-        )
-    if isinstance(node, Sequence):
-        below = shape.of_items()
-        return [_typed_value(item, below) for item in node.items if not is_broken(item)]
-    fields = _shapes(shape.model) if shape.model else {}
-    values = {}
-    for key, entry in node.entries.items():
-        below = fields.get(key, _Shape()) if shape.model else shape.of_items()
-        value = _typed_value(entry.node, below)
-        if value is not None and not is_broken(entry.node):
-            values[key] = value
-    return values
+        as_written = type(node.value) in shape.kinds and not (node.value is None and node.written)
+        return node.written if as_written else node.value
+    if isinstance(node.value, tuple):
+        below = shape.below(0)
+        return [_typed_value(item, below) for item in node.value if not item.broken]
+    values = {
+        key: _typed_value(child, shape.below(key))
+        for key, child in node.entries.items()
+        if not child.broken
+    }
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def as_table(entry: KeyedValue, path: Path, faults: Faults) -> MappingNode | None:
-    """Return an entry's map, empty without a value. Report an error and return None otherwise."""
-    if isinstance(entry.node, MappingNode):
-        return entry.node
-    if entry.is_null:
-        return MappingNode({}, entry.key_place)
-    if not is_broken(entry.node):
+def as_table(node: Node, path: Path, faults: Faults) -> Node | None:
+    """Return a map, empty without a value. Report an error and return None for another node."""
+    if isinstance(node.value, dict):
+        return node
+    if node.is_null:
+        return Node({}, node.start, node.key)
+    if not node.broken:
         message = f"{path[-1] if path else 'the manifest'} must be a map of keys to values"
-        faults.add(E_BAD_OPTION, path, entry.place, message, "write `key: value` lines below it")
+        faults.add(E_BAD_OPTION, path, node.place, message, "write `key: value` lines below it")
     return None
 
 
@@ -133,69 +123,87 @@ class RecordWords:
 
 
 def read_record(
-    model: type[Model], entry: KeyedValue, path: Path, faults: Faults, reading: RecordWords
+    model: type[Model], node: Node, path: Path, faults: Faults, words: RecordWords
 ) -> Model | None:
-    """Return the record of an entry, or None after reporting its errors."""
-    table = as_table(entry, path, faults)
+    """Return the record of a node, or None after reporting its errors."""
+    table = as_table(node, path, faults)
     if table is None:
         return None
-    values = _typed_value(table, _Shape(model=model))
+    _build(model)
     try:
         # As JSON: only then do strict models accept lists for tuples and strings for enumerations.
-        return model.model_validate_json(json.dumps(values))
+        return model.model_validate_json(json.dumps(_typed_value(table, _Shape(model=model))))
     except ValidationError as error:
-        whole = KeyedValue(entry.key_place, table)
         for found in error.errors(include_url=False):
-            _file(found, model, whole, path, faults, reading)
+            _file(found, model, table, path, faults, words)
         return None
+
+
+def _build(model: type[BaseModel]) -> None:
+    """Build a model's validator without pydantic's plugins, unless it is built already."""
+    if model.__pydantic_complete__:
+        return
+    # Pydantic looks for plugins in the metadata of all installed packages, which takes longer than
+    # building all models.
+    before = os.environ.get("PYDANTIC_DISABLE_PLUGINS")
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    try:
+        model.model_rebuild()
+    finally:
+        if before is None:
+            del os.environ["PYDANTIC_DISABLE_PLUGINS"]
+        else:
+            os.environ["PYDANTIC_DISABLE_PLUGINS"] = before
 
 
 def _file(
     found: ErrorDetails,
     model: type[BaseModel],
-    whole: KeyedValue,
+    table: Node,
     path: Path,
     faults: Faults,
-    reading: RecordWords,
+    words: RecordWords,
 ) -> None:
     kind, location = found["type"], found["loc"]
+    key = str(location[-1]) if location else ""
     if kind == "missing":
-        at, below = _existing(whole, location[:-1])
-        key = str(location[-1])
-        written = child(at.node, key)
+        at, below = _existing(table, location[:-1])
+        written = at.child(key)
         if written is None or written.is_null:
             hint = _described(model, location) or f"add `{key}: ...`"
             faults.add(E_MISSING_KEY, (*path, *below, key), at.place, f"{key} is missing", hint)
         return
-    at, below = _existing(whole, location)
+    at, below = _existing(table, location)
+    full = (*path, *below)
     if kind == "extra_forbidden":
-        key = str(location[-1])
-        is_top = len(below) == 1
-        known = (*_keys(model), *reading.also_known) if is_top else _keys_below(model, below)
-        code = reading.unknown_code if is_top else E_BAD_OPTION
-        noun = reading.noun if is_top else RecordWords.noun
-        message = f"unknown {noun}: {key!r}"
-        advice: Mapping[str, str] = getattr(model, "advice", {}) if is_top else {}
+        if len(below) == 1:
+            known = (*_keys(model), *words.also_known)
+            advice: Mapping[str, str] = getattr(model, "advice", {})
+        else:
+            words, advice = RecordWords(), {}
+            shape = _Shape(model=model)
+            for part in below[:-1]:
+                shape = shape.below(part)
+            known = _keys(shape.model) if shape.model else ()
         hint = advice.get(key) or suggest(key, known)
-        faults.add(code, (*path, *below), at.key_place, message, hint)
+        faults.add(words.unknown_code, full, at.key, f"unknown {words.noun}: {key!r}", hint)
         return
     code = kind if kind.startswith("E_") else E_BAD_OPTION
-    full = (*path, *below)
-    place = at.key_place if location[-1:] == ("[key]",) else at.place
+    place = at.key if key == "[key]" else at.place
     own = found["ctx"]["hint"] if kind in ("name", "secret") else None
     hint = own or _hint(found) or _described(model, location) or "see `scalable schema`"
     faults.add(code, full, place, _message(found, code, full, below), hint, secret=kind == "secret")
 
 
-def _existing(whole: KeyedValue, location: tuple[int | str, ...]) -> tuple[KeyedValue, Path]:
-    """Return the entry at a pydantic location and its path, skipping members of unions."""
-    at = whole
+def _existing(table: Node, location: tuple[int | str, ...]) -> tuple[Node, Path]:
+    """Return the node at a pydantic location and its path, skipping members of unions."""
+    node = table
     path: Path = ()
     for part in location:
-        step, taken = nearest(at, (part,))
-        if taken:
-            at, path = step, (*path, part)
-    return at, path
+        step = node.child(part)
+        if step is not None:
+            node, path = step, (*path, part)
+    return node, path
 
 
 def _message(found: ErrorDetails, code: str, full: Path, below: Path) -> str:
@@ -217,7 +225,7 @@ def _message(found: ErrorDetails, code: str, full: Path, below: Path) -> str:
 def _hint(found: ErrorDetails) -> str | None:
     kind, value = found["type"], found["input"]
     if kind in ("int_type", "float_type", "bool_type", "E_BAD_MAX_WORKERS"):
-        typed = resolve_plain(value.strip()) if isinstance(value, str) and value.strip() else value
+        typed = resolve_plain(value.strip()) if isinstance(value, str) else value
         if isinstance(value, str) and type(typed) in (int, float, bool):
             return f"write {value.strip()} without quotes"
         if kind == "bool_type":
@@ -233,15 +241,6 @@ def _hint(found: ErrorDetails) -> str | None:
 
 def _keys(model: type[BaseModel]) -> tuple[str, ...]:
     return tuple(info.alias or name for name, info in model.model_fields.items())
-
-
-def _keys_below(model: type[BaseModel], below: Path) -> tuple[str, ...]:
-    """Return the keys of the record that contains the last part of a path."""
-    shape = _Shape(model=model)
-    for part in below[:-1]:
-        fields = _shapes(shape.model) if shape.model and isinstance(part, str) else None
-        shape = shape.of_items() if fields is None else fields.get(str(part), _Shape())
-    return _keys(shape.model) if shape.model else ()
 
 
 def _described(model: type[BaseModel], location: tuple[int | str, ...]) -> str | None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from scalable.manifest.document import Node
 from scalable.manifest.faults import SourceLines
-from scalable.manifest.tree import KeyedValue, MappingNode, nearest
 from scalable.model import (
     ComponentSpec,
     DeploymentSpec,
@@ -26,7 +26,14 @@ from scalable.units import parse_bytes, parse_duration, parse_factor
 
 if TYPE_CHECKING:
     from scalable.manifest.check import Checked, CheckedTarget
-    from scalable.manifest.schema import Bounds, Component, KeptResults, Managers, Target, Task
+    from scalable.manifest.schema import Bounds, Component, Managers, Target, Task
+
+
+#: Keys of a component whose values are the specification's.
+_AS_WRITTEN = (
+    *("image", "runtime", "cpus", "memory", "gpus", "slots", "mounts", "env"),
+    *("preload_script", "tags"),
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class ResolvedManifest:
     spec: DeploymentSpec
     #: Plain values without overlays, variables and comments, with the targets that are used.
     data: Mapping[str, Any]
-    _view: MappingNode = field(default_factory=MappingNode, repr=False)
+    _root: Node = field(default=Node({}), repr=False)
     _source: SourceLines = field(default_factory=SourceLines, repr=False)
 
     @cached_property
@@ -49,21 +56,20 @@ class ResolvedManifest:
 
     def with_options(self, options: Mapping[str, Any]) -> ResolvedManifest:
         """Return a copy in which the given (valid) options replace those of the target."""
-        target = self.spec.target_name
-        targets = self.data["targets"]
-        data = {**self.data, "targets": {**targets, target: {**targets[target], **options}}}
         written = self.spec.written_options | options.keys()
         spec = replace(self.spec, options={**self.spec.options, **options}, written_options=written)
-        return replace(self, spec=spec, data=data)
+        return self._with_target(options, spec)
 
     def with_budget(self, budget: float | None) -> ResolvedManifest:
         """Return a copy with another budget, or ``self`` for None."""
         if budget is None:
             return self
-        target = self.spec.target_name
-        targets = self.data["targets"]
-        data = {**self.data, "targets": {**targets, target: {**targets[target], "budget": budget}}}
-        return replace(self, spec=replace(self.spec, budget=budget), data=data)
+        return self._with_target({"budget": budget}, replace(self.spec, budget=budget))
+
+    def _with_target(self, changed: Mapping[str, Any], spec: DeploymentSpec) -> ResolvedManifest:
+        name, targets = spec.target_name, self.data["targets"]
+        data = {**self.data, "targets": {**targets, name: {**targets[name], **changed}}}
+        return replace(self, spec=spec, data=data)
 
     def in_directory(self, directory: str | None) -> ResolvedManifest:
         """Return a copy whose relative paths start in ``directory``, if that is not None."""
@@ -72,7 +78,7 @@ class ResolvedManifest:
 
     def to_yaml(self) -> str:
         """Return the resolved manifest as YAML that resolves to the same :attr:`lock`."""
-        from scalable.manifest.yaml_writer import to_yaml
+        from scalable.manifest.yaml_format import to_yaml
 
         return to_yaml(self.data)
 
@@ -80,22 +86,16 @@ class ResolvedManifest:
         """Return a finding with the position of its path or nearest ancestor, unless it has one."""
         if diagnostic.line is not None:
             return diagnostic
-        entry, _ = nearest(KeyedValue(None, self._view), diagnostic.path)
-        return self._source.locate(diagnostic, entry.place)
+        node, _ = self._root.nearest(diagnostic.path)
+        return self._source.locate(diagnostic, node.place)
 
 
 def resolved(
-    view: MappingNode,
-    checked: Checked,
-    target: str,
-    *,
-    source: SourceLines,
-    directory: pathlib.Path,
+    checked: Checked, target: str, *, source: SourceLines, directory: pathlib.Path
 ) -> ResolvedManifest:
-    """Return the resolved manifest of a valid view. Relative paths start in ``directory``."""
-    data = _data(checked, target)
+    """Return the manifest of a valid document. Relative paths start in ``directory``."""
     spec = _spec(checked, target, directory)
-    return ResolvedManifest(spec, data, view, source)
+    return ResolvedManifest(spec, _data(checked, target), checked.root, source)
 
 
 def _data(checked: Checked, target: str) -> dict[str, Any]:
@@ -142,6 +142,8 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
     target: CheckedTarget = checked.targets[name]
     common, project = target.common, checked.project
     assert project is not None
+    kept = (common if "keep_results" in common.model_fields_set else project).keep_results
+    bounds = None if kept is None else KeepResults(parse_bytes(kept.size), parse_duration(kept.age))
     return DeploymentSpec(
         project_name=project.name,
         target_name=name,
@@ -168,35 +170,21 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         manager_policy=checked.managers.policy,
         local_cache=project.local_cache,
         cache_limit=parse_bytes(project.cache_limit),
-        keep_results=_kept(
-            (common if "keep_results" in common.model_fields_set else project).keep_results
-        ),
+        keep_results=bounds,
         default_storage=project.default_storage,
         workflow_dir=str(directory),
     )
 
 
-def _kept(bounds: KeptResults | None) -> KeepResults | None:
-    if bounds is None:
-        return None
-    return KeepResults(parse_bytes(bounds.size), parse_duration(bounds.age))
-
-
 def _component(
     name: str, part: Component, target: Target, size: Mapping[str, Any]
 ) -> ComponentSpec:
-    own = {key: value for key, value in size.items() if key not in part.model_fields_set}
+    """Return a component. ``size`` has the target's values for keys that the manifest omits."""
+    own = {key: getattr(part, key) for key in _AS_WRITTEN}
+    own |= {key: value for key, value in size.items() if key not in part.model_fields_set}
     return ComponentSpec(
         name=name,
-        image=part.image,
-        runtime=part.runtime,
-        cpus=own.get("cpus", part.cpus),
-        memory=own.get("memory", part.memory),
-        gpus=part.gpus,
-        slots=part.slots,
-        mounts=part.mounts,
-        env=part.env,
-        preload_script=part.preload_script,
+        **own,
         setup=(*target.setup, *part.setup),
         secrets={
             name: f"env:{source.env}" if source.env is not None else f"file:{source.file}"
@@ -204,7 +192,6 @@ def _component(
         },
         python=part.python or target.python,
         workers=_range(part.workers),
-        tags=part.tags,
     )
 
 

@@ -61,11 +61,8 @@ class Bounds(Record):
     @model_validator(mode="after")
     def _in_order(self) -> Bounds:
         if self.maximum is not None and self.minimum > self.maximum:
-            raise PydanticCustomError(
-                "bounds",
-                "minimum {minimum} exceeds maximum {maximum}",
-                {"minimum": self.minimum, "maximum": self.maximum},
-            )
+            message = f"minimum {self.minimum} exceeds maximum {self.maximum}"
+            raise PydanticCustomError("bounds", message)
         return self
 
 
@@ -192,17 +189,6 @@ def _python_module(path: str) -> str:
     return path
 
 
-SETUP = Field(
-    default=(),
-    description="Lines for the shell that starts a worker, such as module load gcc. If a line "
-    "fails, the worker does not start.",
-)
-PYTHON = Field(
-    default=None,
-    description="Python interpreter of the workers. Default: yours, or that of the image.",
-)
-
-
 class SecretSource(Record):
     """Source of a secret value. Exactly one of the two keys must be given."""
 
@@ -255,8 +241,15 @@ class Component(Record):
     preload_script: Annotated[Text, AfterValidator(_python_module)] | None = Field(
         default=None, description="Python module that a worker runs before its first task."
     )
-    setup: tuple[Text, ...] = SETUP
-    python: Argument | None = PYTHON
+    setup: tuple[Text, ...] = Field(
+        default=(),
+        description="Lines for the shell that starts a worker, such as module load gcc. If a line "
+        "fails, the worker does not start.",
+    )
+    python: Argument | None = Field(
+        default=None,
+        description="Python interpreter of the workers. Default: yours, or that of the image.",
+    )
     workers: Workers | None = Field(
         default=None, description="Number of workers, or a map of minimum and maximum."
     )

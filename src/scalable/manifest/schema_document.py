@@ -12,12 +12,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from scalable.manifest.check import OptionModels
+from scalable.manifest.fields import any_case
 from scalable.manifest.schema import (
     OVERLAY_SECTIONS,
     REQUIRED_SECTIONS,
     SECTIONS,
     Component,
-    Manager,
     Managers,
     Project,
     Target,
@@ -65,7 +65,7 @@ def json_schema(option_models: OptionModels) -> Schema:
 
 
 def _definitions(option_models: OptionModels) -> Schema:
-    models: list[type[BaseModel]] = [Project, Target, Component, Task, Manager, Managers]
+    models: list[type[BaseModel]] = [Project, Target, Component, Task, Managers]
     models += [model for model in option_models.values() if model is not None]
     refs, made = models_json_schema(
         [(model, "validation") for model in dict.fromkeys(models)], ref_template="#/$defs/{model}"
@@ -81,17 +81,16 @@ def _definitions(option_models: OptionModels) -> Schema:
         "project": of(Project),
         "component": of(Component),
         "task": of(Task),
-        "manager": of(Manager),
-        "managers": _with_places(of(Managers)),
+        "managers": of(Managers),
         **{
             f"target_{name}": _target(target, None if model is None else of(model))
             for name, model in option_models.items()
         },
-        "target": _any_target(target, option_models, partial=False),
-        "partial_target": _any_target(target, option_models, partial=True),
+        "target": _any_target(target, option_models),
     }
-    for name in ("project", "component", "task"):
-        named[f"partial_{name}"] = {k: v for k, v in named[name].items() if k != "required"}
+    for name in ("project", "component", "task", "target"):
+        whole = named[name].items()
+        named[f"partial_{name}"] = {k: v for k, v in whole if k not in ("required", "allOf")}
     inlined = {reference["$ref"].removeprefix("#/$defs/") for reference in refs.values()}
     nested = {name: _relaxed(schema) for name, schema in raw.items() if name not in inlined}
     return {**nested, **named}
@@ -108,29 +107,27 @@ def _target(common: Schema, own: Schema | None) -> Schema:
     }
 
 
-def _any_target(common: Schema, option_models: Mapping[str, Any], *, partial: bool) -> Schema:
+def _any_target(common: Schema, option_models: Mapping[str, Any]) -> Schema:
     """Return the schema of a target, with one branch for each provider."""
-    known = [{"enum": sorted(option_models)}, _WITH_VARIABLE]
-    known += [{"type": "string", "pattern": _any_case(name)} for name in option_models]
+    named = {
+        name: {"type": "string", "pattern": rf"^\s*{any_case(name)}\s*$"} for name in option_models
+    }
     described = {"description": common["properties"]["provider"].get("description", "")}
+    known = [{"enum": sorted(option_models)}, _WITH_VARIABLE, *named.values()]
     provider = {**described, "anyOf": known}
     branches = [
         {
-            "if": {
-                "properties": {"provider": {"type": "string", "pattern": _any_case(name)}},
-                "required": ["provider"],
-            },
+            "if": {"properties": {"provider": pattern}, "required": ["provider"]},
             "then": _ref(f"target_{name}"),
         }
-        for name in option_models
+        for name, pattern in named.items()
     ]
-    schema: Schema = {
+    return {
         "type": "object",
         "properties": {**common["properties"], "provider": provider},
+        "required": ["provider"],
+        "allOf": branches,
     }
-    if partial:
-        return schema
-    return {**schema, "required": ["provider"], "allOf": branches}
 
 
 def _overlay() -> Schema:
@@ -148,14 +145,8 @@ def _overlay() -> Schema:
     }
 
 
-def _with_places(managers: Schema) -> Schema:
-    places = managers["properties"]["places"]
-    listed = {"description": places["description"], "type": "array", "items": _ref("manager")}
-    return {**managers, "properties": {**managers["properties"], "places": _nullable(listed)}}
-
-
 def _managers() -> Schema:
-    return {"anyOf": [{"type": "array", "items": _ref("manager")}, _ref("managers")]}
+    return {"anyOf": [_ref("managers/properties/places"), _ref("managers")]}
 
 
 def _components(*, minimum: int, name: str = "component") -> Schema:
@@ -211,12 +202,6 @@ def _nullable(schema: Schema) -> Schema:
 
 def _open(values: Schema) -> Schema:
     return {"type": "object", "additionalProperties": values}
-
-
-def _any_case(name: str) -> str:
-    """Return a case-insensitive pattern for a name."""
-    letters = (f"[{c.lower()}{c.upper()}]" if c.isalpha() else f"[{c}]" for c in name)
-    return rf"^\s*{''.join(letters)}\s*$"
 
 
 def _ref(name: str) -> Schema:

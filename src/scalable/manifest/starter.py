@@ -92,11 +92,8 @@ if __name__ == "__main__":
 def starter_manifest(project_name: str) -> str:
     """Return a commented, valid manifest. The name is quoted if YAML needs that."""
     name = project_name
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name.lower() in (
-        "true",
-        "false",
-        "null",
-    ):
+    is_word = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) is not None
+    if not is_word or name.lower() in ("true", "false", "null"):
         name = json.dumps(name, ensure_ascii=False).replace("${", "$${")
     return _MANIFEST.format(name=name)
 

@@ -8,9 +8,16 @@ import bisect
 import re
 import tomllib
 
+from scalable.manifest.document import (
+    MAX_DEPTH,
+    Node,
+    Path,
+    Position,
+    Spelling,
+    UnfitValueError,
+    tree_of,
+)
 from scalable.manifest.faults import E_DUPLICATE_KEY, E_SYNTAX, Faults
-from scalable.manifest.tree import MAX_DEPTH, Node, Path, Position
-from scalable.manifest.values import UnfitValueError, WrittenScalar, tree_of
 
 _PLACE_IN_MESSAGE = re.compile(
     r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL
@@ -37,7 +44,7 @@ def read_toml(text: str, faults: Faults) -> Node | None:
         return None
     try:
         data = tomllib.loads(text)
-        return tree_of(data, _Walk(text).written)
+        return tree_of(data, _Walk(text).found)
     except tomllib.TOMLDecodeError as error:
         _file_syntax_error(error, faults)
     except RecursionError:
@@ -69,7 +76,7 @@ class _Walk:
 
     def __init__(self, text: str) -> None:
         start = Position(1, 1)
-        self.written: dict[Path, WrittenScalar] = {(): WrittenScalar(start, start)}
+        self.found: dict[Path, Spelling] = {(): Spelling(start, start)}
         self._tokens = [
             (match.lastgroup or "", match.group(), match.start())
             for match in _TOKEN.finditer(text)
@@ -80,9 +87,6 @@ class _Walk:
         self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
         #: Index of the last table by path of an array of tables.
         self._last: dict[Path, int] = {}
-        self._statements()
-
-    def _statements(self) -> None:
         table: Path = ()
         while self._skip_lines() != "end":
             if self._take("["):
@@ -115,24 +119,21 @@ class _Walk:
         self._value((*table, *parts), place)
 
     def _value(self, path: Path, key: Position) -> None:
-        self._skip_lines()
-        kind = self._tokens[self._at][0]
+        is_bare = self._skip_lines() == "bare"
         place = self._place()
+        self.found[path] = Spelling(key, place, self._bare() if is_bare else None)
+        if is_bare:
+            return
         if self._take("["):
-            self.written[path] = WrittenScalar(key, place)
             index = 0
             while not self._closed("]"):
                 self._value((*path, index), self._place())
                 index += 1
         elif self._take("{"):
-            self.written[path] = WrittenScalar(key, place)
             while not self._closed("}"):
                 self._pair(path)
-        elif kind == "text":
-            self._at += 1
-            self.written[path] = WrittenScalar(key, place)
         else:
-            self.written[path] = WrittenScalar(key, place, self._bare())
+            self._at += 1
 
     def _closed(self, bracket: str) -> bool:
         """Skip separators, and return whether the list or table ends here."""
@@ -160,7 +161,7 @@ class _Walk:
         return parts
 
     def _note(self, path: Path, place: Position) -> None:
-        self.written.setdefault(path, WrittenScalar(place, place))
+        self.found.setdefault(path, Spelling(place, place))
 
     def _take(self, mark: str) -> bool:
         kind, text, _ = self._tokens[self._at]

@@ -7,7 +7,6 @@ import pytest
 from scalable.errors import ManifestError
 from scalable.manifest import Manifest, json_schema
 from scalable.manifest.reader import read_document
-from scalable.manifest.tree import Scalar, Sequence
 from scalable.providers.aws.options import AWSOptions
 from scalable.providers.gcp.options import GCPOptions
 from scalable.providers.kubernetes.options import KubernetesOptions
@@ -44,11 +43,11 @@ def _validator(models):
 
 
 def plain(node):
-    if isinstance(node, Scalar):
-        return node.value
-    if isinstance(node, Sequence):
+    if isinstance(node.value, tuple):
         return [plain(item) for item in node.items]
-    return {key: plain(entry.node) for key, entry in node.entries.items()}
+    if isinstance(node.value, dict):
+        return {key: plain(child) for key, child in node.entries.items()}
+    return node.value
 
 
 def assert_schema_agrees(name, models, error):

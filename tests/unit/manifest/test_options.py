@@ -9,7 +9,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from scalable.errors import ManifestError
 from scalable.manifest import ProviderOptions
-from scalable.manifest.fields import Duration, Record, Text, TextMap, parse_port_range
+from scalable.manifest.fields import Duration, Record, Text, TextMap
+from scalable.units import parse_port_range
 
 # Target blocks of published tutorials and of the provider pages.
 PUBLISHED = {

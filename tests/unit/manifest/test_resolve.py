@@ -243,6 +243,25 @@ def test_an_unknown_target_lists_the_targets(load, ask):
     assert "dev, big" in found.hint
 
 
+@pytest.mark.parametrize("target", [None, 3, True, [], ["dev"], Path("dev")])
+@pytest.mark.parametrize("ask", [Manifest.resolve, Manifest.provider_of])
+def test_a_target_that_is_not_text_lists_the_targets(load, ask, target):
+    with pytest.raises(ManifestError) as caught:
+        ask(load(DOCUMENT), target)
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.line, found.column) == ("E_UNKNOWN_TARGET", 3, 1)
+    assert caught.value.message == f"a target must be given by its name, not {target!r}"
+    assert found.hint == caught.value.hint == "targets: dev, big"
+
+
+@pytest.mark.parametrize("data", [None, "version: 1", [1], 3])
+def test_a_manifest_of_plain_values_must_be_a_map(data, models):
+    with pytest.raises(ManifestError) as caught:
+        Manifest.from_mapping(data, models)
+    (found,) = caught.value.diagnostics
+    assert found.message == "a manifest must be a map of keys to values"
+
+
 def test_loading_for_an_unknown_target(faults):
     assert faults(DOCUMENT, target="bog") == ["E_UNKNOWN_TARGET@3:1 targets"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.manifest.tree import resolve_plain
+from scalable.manifest.document import resolve_plain
 
 DOCUMENT = """\
 version: 1
