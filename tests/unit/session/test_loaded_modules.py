@@ -71,6 +71,24 @@ def test_validating_loads_nothing_of_plans_and_runs(manifest):
     assert those_below(names, [*planned, *runs, "scalable.manifest.schema_document"]) == []
 
 
+def test_validating_does_not_search_installed_packages(manifest):
+    # The metadata of all packages is read neither for pydantic's plugins nor for providers.
+    code = "import importlib.metadata as metadata; metadata.entry_points = None\n"
+    code += "from scalable.cli.main import main; assert main(['validate']) == 0\n"
+    code += "import os; assert not [name for name in os.environ if name.startswith('PYDANTIC')]"
+    assert "pydantic.plugin._loader" in loaded(code, manifest)
+
+
+@pytest.mark.parametrize("provider", ["local", "slurm"])
+def test_validating_loads_nothing_that_starts_workers(manifest, provider):
+    text = MANIFEST.replace("{provider: local, processes: true}", f"{{provider: {provider}}}")
+    (manifest / "scalable.yaml").write_text(text)
+    names = run_verb("validate", manifest)
+    starting = ["scalable.protocol.code", "scalable.protocol.forking", "scalable.manager"]
+    assert f"scalable.providers.{provider}.options" in names
+    assert those_below(names, [*starting, "subprocess", "tarfile"]) == []
+
+
 def test_pools_without_a_manifest_need_no_model(tmp_path):
     code = "from scalable import ScalableSession as S; assert S.local({'a': 2}).validate().ok"
     assert those_below(loaded(code, tmp_path), [*ENGINE, "pydantic", "yaml", "click"]) == []

@@ -12,12 +12,6 @@ from typing import TYPE_CHECKING, Any
 from scalable import settings
 from scalable.errors import ProviderError
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
-from scalable.providers.local.fork_server import (
-    ForkServerProcess,
-    StartRequest,
-    can_fork,
-    supported,
-)
 from scalable.providers.local.render import resolve, workflow_directory
 from scalable.providers.local.traits import TRAITS
 from scalable.units import format_bytes
@@ -26,6 +20,7 @@ if TYPE_CHECKING:
     from scalable.manager.pool_cluster import PoolCluster
     from scalable.manager.pools import ManagerSite, Pool
     from scalable.providers.base import DeploymentSpec, ScalePlan
+    from scalable.providers.local.fork_server import ForkServerProcess
 
 logger = logging.getLogger("scalable.providers")
 
@@ -156,6 +151,8 @@ class LocalProvider:
 
 def _fork_server(spec: DeploymentSpec) -> ForkServerProcess | None:
     """Start a fork server, or return None if the system or all components rule it out."""
+    from scalable.providers.local.fork_server import ForkServerProcess, supported
+
     if not supported() or not any(_is_plain(spec, tag) for tag in spec.components):
         return None
     try:
@@ -167,6 +164,8 @@ def _fork_server(spec: DeploymentSpec) -> ForkServerProcess | None:
 
 def _is_plain(spec: DeploymentSpec, tag: str) -> bool:
     """Return whether the workers of a component can be forked."""
+    from scalable.providers.local.fork_server import StartRequest, can_fork
+
     component = spec.components[tag]
     if component.setup:
         return False

@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
-from scalable.manager.pools import config_path
-from scalable.protocol.code import search_path
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
-from scalable.providers.slurm.queue import pool_name
-from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.traits import TRAITS
-from scalable.providers.slurm.worker import JobRequest, job_template
 
 if TYPE_CHECKING:
     from scalable.manager.pools import ManagerSite, Pool
     from scalable.providers.base import DeploymentSpec, ScalePlan
     from scalable.providers.slurm.cluster import SlurmCluster
     from scalable.providers.slurm.discovery import SlurmServices
+    from scalable.providers.slurm.worker import JobRequest
 
 
 class SlurmProvider:
@@ -67,6 +63,9 @@ class SlurmProvider:
 
     def render_scripts(self, spec: DeploymentSpec) -> dict[str, str]:
         """Map tags to batch scripts of the pools' jobs, with ``ID`` for the cluster's id."""
+        from scalable.providers.slurm.render import batch_script
+        from scalable.providers.slurm.worker import job_template
+
         directory = settings.state_dir() / "clusters" / "ID"
         logs = Path(spec.options["logs"] or spec.log_dir or directory / "logs").absolute()
         return {
@@ -76,6 +75,11 @@ class SlurmProvider:
 
     def _requests(self, spec: DeploymentSpec) -> dict[str, JobRequest]:
         """Map tags to job requests, for scripts that are not submitted."""
+        from scalable.manager.pools import config_path
+        from scalable.protocol.code import search_path
+        from scalable.providers.slurm.queue import pool_name
+        from scalable.providers.slurm.worker import JobRequest
+
         directory = settings.state_dir() / "clusters" / "ID"
         return {
             tag: JobRequest(
