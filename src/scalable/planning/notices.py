@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from scalable.model import DeploymentSpec, Diagnostic, MemoryAdvice
+from scalable.model import Diagnostic
 from scalable.units import format_bytes
 
 if TYPE_CHECKING:
+    from scalable.model import DeploymentSpec, MemoryAdvice
     from scalable.planning.work import ExpectedTasks
 
 #: Bytes that a worker needs without any tasks, with a margin (measured: 60 to 65 MiB).
@@ -87,6 +88,8 @@ def advise_memory(spec: DeploymentSpec, calls: Sequence[ExpectedTasks]) -> tuple
 
 def judge_memory(tag: str, reserved: int, used: int, samples: int) -> MemoryAdvice | None:
     """Return advice if the 95 % quantile ``used`` of enough tasks does not fit a reservation."""
+    from scalable.model import MemoryAdvice
+
     advised = max(WORKER_NEEDS, round(HEADROOM * used))
     if samples < LEAST_SAMPLES or advised <= reserved <= FAR * advised:
         return None

@@ -66,7 +66,13 @@ def test_only_the_provider_of_the_manifest_is_loaded(manifest, verb):
 
 def test_validating_loads_nothing_of_plans_and_runs(manifest):
     names = run_verb("validate", manifest)
-    planned = ["scalable.planning.plan", "scalable.forecasting", "statistics"]
+    planned = [
+        "scalable.planning.plan",
+        "scalable.model.plan",
+        "scalable.model.prices",
+        "scalable.forecasting",
+        "statistics",
+    ]
     runs = ["scalable.runs", "scalable.scaling"]
     assert those_below(names, [*planned, *runs, "scalable.manifest.schema_document"]) == []
 
