@@ -26,7 +26,7 @@ PANELS: list[Any] = [
     ("Cost so far (USD)", "stat", "currencyUSD", 4, [("sum(scalable_cost_usd_total{S})", "")]),
     "Pools",
     ("Workers", "timeseries", "short", 12,
-     [("scalable_pool_wanted_workers{S}", "{{pool}} wanted"),
+     [("scalable_pool_wanted_workers{S}", "{{pool}} desired"),
       ("scalable_pool_running_workers{S}", "{{pool}} running"),
       ("scalable_pool_launching_workers{S}", "{{pool}} launching")]),
     ("Idle workers", "timeseries", "short", 12, [("scalable_pool_idle_workers{S}", "{{pool}}")]),

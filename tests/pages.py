@@ -13,7 +13,7 @@ FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE |
 VARYING = (
     (re.compile(r"run-\d+T\d+Z-([\w-]+)-[0-9a-f]{8}"), r"run-<id>-\1"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
-    (re.compile(r"\(beside [0-9a-f]{12}\)"), "(beside <digest>)"),
+    (re.compile(r"\(nearest: [0-9a-f]{12}\)"), "(nearest: <digest>)"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"), "<instant>"),
     (re.compile(r"\b\d+(\.\d+)?\s+(ms|s|MiB|GiB|kiB)(?!\w)"), "<n>"),
     (re.compile(r"(?<=[ :])/\S*/(?=\.scalable|total\.txt)"), ""),

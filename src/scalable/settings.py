@@ -128,7 +128,7 @@ def results_dir() -> Path:
         cache = Path(given) if given else Path.home() / ".cache"
     except RuntimeError as error:
         raise ClusterError(
-            f"user {os.geteuid()} has no home directory to remember results in",
+            f"user {os.geteuid()} has no home directory for the cache",
             hint="let HOME or XDG_CACHE_HOME name a directory that only you can change",
         ) from error
     return cache / "scalable" / "results"

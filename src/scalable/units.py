@@ -85,7 +85,7 @@ def parse_duration(text: str | float) -> float:
         seconds += float(match.group(1)) * _SECONDS[unit]
         position = match.end()
     if not compact or position != len(compact):
-        raise ValueError(f"{text!r} is not a length of time: write for example 90s, 10m or 1h30m")
+        raise ValueError(f"{text!r} is not a duration: write for example 90s, 10m or 1h30m")
     return seconds
 
 

@@ -152,7 +152,7 @@ def test_results_are_removed_by_key_by_function_or_all(store, invoke):
 
 def test_faulty_entries_are_named_and_removed_on_demand(store, invoke):
     put(store, 1)
-    assert "all sound" in invoke("cache", "verify").out
+    assert "none damaged" in invoke("cache", "verify").out
     path = put(store, 2, size=200_000)
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
@@ -164,10 +164,10 @@ def test_faulty_entries_are_named_and_removed_on_demand(store, invoke):
         key(3): "torn",
     }
     assert (found["entries"], found["removed"]) == (3, 0)
-    assert "cannot be read: `scalable cache verify` says why" in invoke("cache", "ls").out
+    assert "cannot be read: `scalable cache verify` shows why" in invoke("cache", "ls").out
     text = invoke("cache", "verify", "--remove", code=1).out
-    assert "2 of them faulty" in text
-    assert "removed 2 of the faulty ones" in text
+    assert "2 of them damaged" in text
+    assert "removed 2 of the damaged ones" in text
     assert invoke("cache", "verify").code == 0
     assert listed(invoke) == [1]
 

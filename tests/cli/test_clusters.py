@@ -196,9 +196,9 @@ def test_a_status_for_people(invoke, recorded):
         f"Address:   {ADDRESS}\n"
         "Ends:      in 9 m 59 s without work\n"
         "\n"
-        "  pool      wanted  running  launching  failed\n"
-        "  model          2        1          1       0\n"
-        "  analysis       1        1          0       0\n"
+        "  pool      desired  running  launching  failed\n"
+        "  model           2        1          1       0\n"
+        "  analysis        1        1          0       0\n"
         "  model: Priority\n"
         "\n"
         "  manager  target     state  priority\n"
@@ -364,7 +364,7 @@ def test_an_access_file_is_for_its_owner_alone(invoke, recorded, tmp_path):
     ("more", "message"),
     [
         ({"running": False}, "does not listen yet"),
-        ({"embedded": True}, "lives in process"),
+        ({"embedded": True}, "runs in process"),
     ],
 )
 def test_connecting_to_an_unreachable_cluster_says_why(more, message, invoke, recorded):
@@ -406,7 +406,7 @@ def test_down_asks(invoke, recorded, ended, terminal):
     nobody = invoke("down", "one")
     assert nobody.code == 2
     assert (
-        "End cluster 'one' (running, 2 workers)? Standard input is not a terminal: confirm with --yes"
+        "Delete cluster 'one' (running, 2 workers)? Standard input is not a terminal: confirm with --yes"
         in (nobody.err)
     )
     terminal("n")
@@ -517,7 +517,7 @@ def test_a_manager_gets_what_was_said(invoke, project, monkeypatch):
     attach = ("manager", "attach", "one", "--id", "more")
     result = invoke(*attach, "--target", "local", "--max", "model=1", "--priority", "2")
     assert (result.code, result.out) == (7, "")
-    assert result.err == "manager 'more' provisions on target 'local'; Ctrl-C ends it\n"
+    assert result.err == "manager 'more' provisions on target 'local'; Ctrl-C stops it\n"
     assert given == [("one", "more", "local", {"model": 1}, 2)]
     other = invoke(*attach, "--manifest", file, "--target", "local", "--max", "moon=1")
     assert other.code == 3

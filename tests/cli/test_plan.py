@@ -8,7 +8,7 @@ PLAN = """\
 Target:    cluster (provider slurm)
 Time:      not known
 Cost:      1.25 USD an hour (price_per_core_hour of target 'cluster')
-Lock:      {lock}
+Digest:    {lock}
 
 Workers:
   tag       workers  cpus  memory  gpus

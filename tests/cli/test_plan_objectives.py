@@ -97,7 +97,7 @@ def test_unreachable_objectives_are_refused(arguments, code, words, invoke, work
 def test_the_front_is_drawn_as_text(invoke, working):
     arguments = ("plan", "--target", "cluster", "--objective", "balance")
     out = invoke(*arguments, "--front").out
-    assert "Front (time to the right, USD upwards; @ is this plan):" in out
+    assert "Choices (time to the right, USD upwards; @ is this plan):" in out
     assert "Front" not in invoke(*arguments).out
     assert invoke(*arguments, "--front", "--policy", "manual").err.startswith("policy manual")
 

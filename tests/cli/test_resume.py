@@ -100,7 +100,7 @@ def test_only_changed_calls_and_what_depends_on_them_run(workflow, ran, finish, 
     again = finish("run", "--resume")
     assert (again.code, ran()) == (0, []), again.err
     assert again.out.splitlines()[0] == first.out.splitlines()[0]
-    assert last(again).startswith("7 tasks answered from run-")
+    assert last(again).startswith("7 tasks reused from run-")
     assert last(again).endswith(", 0 ran")
     model = project / "model.py"
     # A comment changes nothing; the constant changes simulate, and total takes other arguments.
@@ -146,7 +146,7 @@ def test_a_run_that_was_killed_is_continued(workflow, ran, spawn, finish, projec
     assert result.code == 0, result.err
     assert ran() == ["slow", "total"]
     assert result.out.splitlines()[0] == "['A', 'B', 'A'] X 39"
-    assert last(result).startswith("6 tasks answered from run-")
+    assert last(result).startswith("6 tasks reused from run-")
 
 
 def test_a_failed_call_runs_again(workflow, ran, finish, project):
@@ -177,7 +177,7 @@ def test_kept_results_of_changed_code_are_answered_if_asked(workflow, ran, finis
     # They are again those of an old code in the next run, which keeps them only if asked.
     again = finish("run", "--resume", "--keep-despite-code")
     assert ran() == []
-    assert "8 tasks answered from run-" in last(again)
+    assert "8 tasks reused from run-" in last(again)
     assert last(again).endswith("(6 despite changed code), 0 ran")
     plain = finish("run", "--resume")
     assert plain.out.splitlines()[0] == "['a', 'b', 'a'] x 1027"

@@ -151,12 +151,12 @@ def test_a_target_that_is_given_is_passed_on(script, finish, project):
 @pytest.mark.parametrize(
     ("text", "code", "shown"),
     [
-        ("raise SystemExit(3)", 3, "workflow.py ended with exit code 3\n"),
-        ("raise ValueError('odd')", 1, "ValueError: odd\nworkflow.py ended with exit code 1\n"),
+        ("raise SystemExit(3)", 3, "workflow.py exited with code 3\n"),
+        ("raise ValueError('odd')", 1, "ValueError: odd\nworkflow.py exited with code 1\n"),
         (
             "import os; os.kill(os.getpid(), 15)",
             143,
-            "workflow.py ended with exit code 143 (SIGTERM)\n",
+            "workflow.py exited with code 143 (SIGTERM)\n",
         ),
     ],
 )
@@ -458,7 +458,7 @@ def test_a_script_that_is_killed_leaves_an_interrupted_run(script, spawn, eventu
     out, err = process.communicate(timeout=120)
     assert process.returncode == 137
     assert "Status:   interrupted (" in out
-    assert "workflow.py ended with exit code 137 (SIGKILL)\n" in err
+    assert "workflow.py exited with code 137 (SIGKILL)\n" in err
     assert recorded(project)["climate"].status == "interrupted"
 
 

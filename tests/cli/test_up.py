@@ -35,7 +35,7 @@ SHOWN = """\
 Target:    local (provider local)
 Time:      about 5 m 30 s, 3 m 06 s to 10 m 39 s (confidence low)
 Cost:      about 660 worker-seconds, 351 to 1319; no price is given
-Lock:      {lock}
+Digest:    {lock}
 
 Workers:
   tag       workers  cpus  memory  gpus
@@ -111,9 +111,9 @@ def test_the_plan_is_shown_and_then_the_cluster(invoke, manifest, started):
         "Target:    local (provider local)\n"
         f"Address:   {ADDRESS}\n"
         "\n"
-        "  pool      wanted  running  launching  failed\n"
-        "  model          2        2          0       0\n"
-        "  analysis       1        1          0       0\n"
+        "  pool      desired  running  launching  failed\n"
+        "  model           2        2          0       0\n"
+        "  analysis        1        1          0       0\n"
         "\n"
         "  manager  target     state  priority\n"
         "  local     local  attached         0\n"
@@ -264,7 +264,7 @@ def test_no_wait_says_that_the_start_continues(invoke, manifest, started, monkey
     result = invoke("up", "--name", "one")
     assert (result.code, result.out) == (130, "")
     assert "the start of cluster 'one' continues: see `scalable status one`" in result.err
-    assert "end it with `scalable down one`" in result.err
+    assert "delete it with `scalable down one`" in result.err
     assert find("one").record().stage == "made"
 
 
@@ -331,7 +331,7 @@ def test_pools_cannot_be_added_or_taken_away(invoke, manifest, started, orders):
     assert result.err == (
         "cluster 'one' is already running (running)\n"
         "  ~ old: no longer in the manifest; its workers stay (1)\n"
-        "  ~ analysis: the running cluster has no such pool; end the cluster to add it\n"
+        "  ~ analysis: the running cluster has no such pool; delete the cluster to add it\n"
     )
 
 

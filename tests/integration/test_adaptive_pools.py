@@ -258,8 +258,8 @@ def test_the_manifests_bounds_hold_for_decisions(caplog):
         session.apply(ScaleDecision({}, {"a": 1, "b": 2}, "less"))
         session.apply(ScaleDecision({"a": 9}, {}, "more"))
         assert session.cluster.pools["a"].wanted == 3
-    assert "a is held to 3" in caplog.text
-    assert session.scaling_history[-1]["reason"] == "more; a is held to 3"
+    assert "a is limited to 3" in caplog.text
+    assert session.scaling_history[-1]["reason"] == "more; a is limited to 3"
 
 
 def test_the_loop_of_a_workflow(eventually):

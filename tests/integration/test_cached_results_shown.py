@@ -120,7 +120,7 @@ def test_hits_of_client_and_workers_are_counted_as_found_and_nowhere_else(seen):
 def test_misses_have_their_reasons(seen):
     told = [(each.task, each.count, each.reason) for each in seen.overview.remembered.reasons]
     assert told == [
-        ("fit", 2, "argument x is another"),
+        ("fit", 2, "argument x changed"),
         ("fit", 1, "the function models.fit changed"),
     ]
     changed = {each.reason: each.changed for each in seen.overview.remembered.reasons}
@@ -143,21 +143,21 @@ def test_all_places_tell_the_same_numbers(seen):
         told = summary.task_names[task.name]
         assert (told.count, told.found) == (task.counts.done, task.counts.found)
     line = cache_in_words(totals)
-    assert line.startswith("6 found (")
+    assert line.startswith("6 hits (")
     assert line.endswith(" saved), 3 ran")
     for text in (seen.terminal, seen.notebook, seen.progress):
         assert line in text
-    assert "4 done, 6 found" in seen.terminal
+    assert "4 done, 6 cached" in seen.terminal
 
 
 def test_the_report_has_a_section_with_the_reasons(seen):
     text, html = str(seen.report), seen.report.to_html()
     line = cache_in_words(seen.overview.remembered)
-    assert f"Cached results: {line}\n  found: fit 5, wide 1\n" in text
+    assert f"Cached results: {line}\n  hits: fit 5, wide 1\n" in text
     (nearest,) = {each.nearest for each in seen.overview.remembered.reasons if each.count == 1}
-    assert f"  ran: 1 x fit: the function models.fit changed (beside {nearest[:12]})" in text
-    assert "  ran: 2 x fit: argument x is another (beside " in text
-    for told in (line, "argument x is another", "the function models.fit changed", nearest[:12]):
+    assert f"  ran: 1 x fit: the function models.fit changed (nearest: {nearest[:12]})" in text
+    assert "  ran: 2 x fit: argument x changed (nearest: " in text
+    for told in (line, "argument x changed", "the function models.fit changed", nearest[:12]):
         assert told in html
     found = seen.report.to_dict()["report"]["remembered"]
     assert (found["found"], found["missed"], len(found["reasons"])) == (6, 3, 2)
@@ -178,4 +178,4 @@ def test_hits_of_a_session_that_ends_at_once_are_recorded(place, seen):
         assert client.gather(client.map(functions.fit, range(4), task="fit")) == [0, 2, 4, 6]
     summary = session.report().summary
     assert (summary.remembered.found, summary.tasks) == (4, {"found": 4})
-    assert "Cached results: 4 found (" in str(session.report())
+    assert "Cached results: 4 hits (" in str(session.report())

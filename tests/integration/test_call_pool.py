@@ -209,7 +209,7 @@ def test_an_unknown_tag_is_refused(client):
         client.pool(tag="c")
     with pytest.raises(Exception, match="timeout=0"):
         client.pool(tag="a", timeout=0)
-    with pytest.raises(ClusterError, match="timeout='soon' is not a length of time"):
+    with pytest.raises(ClusterError, match="timeout='soon' is not a duration"):
         client.pool(tag="a", timeout="soon")
 
 
@@ -364,7 +364,7 @@ def test_waits_take_durations_as_strings(pool, gate):
     with pytest.raises(TimeoutError):
         next(pool.map(wait_for, [gate], timeout="10 ms"))
     waiting.wait("10 ms")
-    with pytest.raises(ValueError, match="timeout='soon' is not a length of time"):
+    with pytest.raises(ValueError, match="timeout='soon' is not a duration"):
         waiting.exception("soon")
     gate.touch()
     assert waiting.exception("1 min") is None

@@ -263,9 +263,9 @@ def test_clusters_take_durations_as_strings():
         cluster.add_pool("c", entry("c"), walltime_s="1h", task_s="90s")
         pool = cluster.manager.inventory.pool("c")
         assert (pool.walltime_s, pool.task_s) == (3600, 90)
-        with pytest.raises(ValueError, match="walltime_s='long' is not a length of time"):
+        with pytest.raises(ValueError, match="walltime_s='long' is not a duration"):
             cluster.add_pool("d", entry("d"), walltime_s="long")
-    with pytest.raises(ValueError, match="start_timeout='soon' is not a length of time"):
+    with pytest.raises(ValueError, match="start_timeout='soon' is not a duration"):
         PoolCluster(start_timeout="soon")
 
 

@@ -252,5 +252,5 @@ def test_an_embedded_cluster_is_listed_while_its_process_lives(place, tmp_path, 
         assert program("scale", row["name"], "a=1").returncode == 0
         done = program("down", row["name"], "--yes")
         assert done.returncode == 5
-        assert "lives in process" in done.stderr
+        assert "runs in process" in done.stderr
     assert listed() == {}

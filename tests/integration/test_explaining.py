@@ -171,7 +171,9 @@ async def test_an_empty_pool_that_is_adaptive(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")
     on.controller.adapt("a", policy=Miser())
-    words = "task KEY waits for pool 'a': it is adaptive, and its policy wants 0 workers: no task "
+    words = (
+        "task KEY waits for pool 'a': it is adaptive, and its policy requests 0 workers: no task "
+    )
     found = await on.says(future, "adaptive", f"{words}is worth a worker")
     assert found.details["state"] == "no-worker"
     on.controller.adapt("a", maximum=0, policy=Miser())
@@ -186,7 +188,7 @@ async def test_a_manager_that_fails(on):
     on.report(wanted=2, failed=2, reason="sbatch: invalid account 'x'")
     future = on.client.submit(same, 1, tag="a")
     words = "task KEY waits for pool 'a': sbatch: invalid account 'x'"
-    way = r"remove the cause, then scale\('a', 2\) tries again"
+    way = r"remove the cause, then scale\('a', 2\) starts workers again"
     await on.says(future, "manager-fails", words, way)
 
 
@@ -317,7 +319,7 @@ async def test_a_worker_that_has_left_and_one_that_lacks_what_the_call_needs(on)
     on.attach()
     gone = on.client.submit(same, 1, workers=["tcp://127.0.0.1:1"])
     words = "task KEY waits for worker tcp://127.0.0.1:1, which has left"
-    await on.says(gone, "restriction", words, "make the task again without workers=")
+    await on.says(gone, "restriction", words, "submit the task again without workers=")
     async with on.worker(resources={"a": 1}) as worker:
         options = {"workers": [worker.address], "resources": {"a": 2}}
         unable = on.client.submit(same, 2, **options)
@@ -347,7 +349,7 @@ async def test_a_full_pool_and_the_priority(on):
         way = r"wait, or add workers: scale\('a', 2\)"
         await on.says(second, "full", full, way)
         third = on.client.submit(same, 3, tag="a")
-        before = "; 1 task with a higher priority or made earlier goes before it, first "
+        before = "; 1 task with a higher priority or submitted earlier goes before it, first "
         await on.says(third, "priority", full + before + re.escape(second.key), way)
         found = await on.client.explain("a")
         assert found.pools[0].reason == "full"
@@ -390,7 +392,7 @@ async def test_a_call_that_waits_for_its_children_and_lends_its_slot(on):
     on.controller.scale({"a": 1})
     async with on.worker(cls=PoolWorker):
         parent = on.client.submit(ask_and_wait, "a", tag="a")
-        words = "task KEY runs on worker a-1 for [0-9.]+ m?s; it has made 1 task that has not ended"
+        words = "task KEY runs on worker a-1 for [0-9.]+ m?s; it has submitted 1 task that has not ended"
         words += ", and its slot is lent to other tasks"
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -416,7 +418,7 @@ async def test_a_call_that_holds_the_slot_that_its_child_needs(on):
                 await asyncio.sleep(0.05)
             child = on.scheduler.nested.children(parent.key)[0]
             words = f"task {re.escape(child)} waits for a slot of pool 'a' that task {parent.key} "
-            words += "holds, which has made it and waits for it: neither can go on"
+            words += "holds, which has made it and waits for it: neither can continue"
             await on.says(child, "held-slot", words, "add a worker to pool 'a', or end .*")
             async with on.worker(name="a-2"):
                 ENDS.setdefault("child", threading.Event()).set()
@@ -446,7 +448,7 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
         words = f"task KEY has failed because it needs task {failed.key}, which {words}"
         await on.says(after, "failed", words, f"ask for an explanation of {failed.key}")
         await done.cancel()
-        await on.says(done, "cancelled", "task KEY was cancelled", "make the task again")
+        await on.says(done, "cancelled", "task KEY was cancelled", "submit the task again")
         failed.release()
         after.release()
         while failed.key in on.scheduler.tasks:
@@ -454,9 +456,9 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
         words = f"task {failed.key} has failed on worker a-1: ValueError: no 7 {frame}"
         for name in ("fail", failed.key, failed.key[:-3]):
             await on.says(name, "failed", words, ".*scalable report --failed.*")
-        words = "the cluster knows no task fial: .*"
+        words = "no task fial: .*"
         await on.says("fial", "unknown", words, "did you mean 'fail'. .*scalable report.*")
-        words = "the cluster knows no task zz: it never was made here, or it was cancelled, or .*"
+        words = "no task zz: it was never submitted here, it was cancelled, or .*"
         found = await on.says("zz", "unknown", words, ".*scalable report --failed.*")
         assert found.state == "unknown"
 

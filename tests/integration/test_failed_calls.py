@@ -207,7 +207,7 @@ def test_tries_and_reruns_are_right_to_the_number(causes, where):
     (never, retried) = sorted(found(causes, "not yet"), key=lambda f: -f.details.tries)
     assert (never.details.tries, retried.details.tries) == (3, 1)
     summary = build(where / ".scalable" / "runs")
-    assert summary.rerun_reasons["failed, tried again"] == 2
+    assert summary.rerun_reasons["failed, retried"] == 2
     assert summary.rerun_reasons["retried by the user"] == 1
     assert summary.rerun_reasons["worker lost"] == 1
 

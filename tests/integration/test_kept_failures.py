@@ -98,7 +98,7 @@ def test_failures_stand_among_the_results(client):
 def test_a_failure_says_how_often_it_was_tried(client):
     failed = client.submit(fit, 3, task="again", errors="keep").result(30)
     assert (failed.task, failed.tries) == ("again", 3)
-    assert "in 3 tries" in repr(failed)
+    assert "in 3 attempts" in repr(failed)
 
 
 def test_results_keep_their_places_in_nested_lists(client):
@@ -140,7 +140,7 @@ def test_as_completed_takes_futures_that_keep_failures(client):
 
 @pytest.mark.parametrize("errors", ["ignore", "", None])
 def test_another_word_is_an_error(client, errors):
-    with pytest.raises(ClusterError, match="a call takes 'raise' or 'keep'"):
+    with pytest.raises(ClusterError, match="errors must be 'raise' or 'keep'"):
         client.map(fit, [1], task="fit", errors=errors)
 
 

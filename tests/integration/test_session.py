@@ -284,7 +284,7 @@ def test_unknown_tags_labels_and_too_many_slots_are_errors_that_name_what_exists
         ):
             client.submit(square, 1, tag="gcam")
         with pytest.raises(
-            ClusterError, match="a label, not a tag; it is carried by 'demeter', 'post'"
+            ClusterError, match="a label, not a tag; it belongs to 'demeter', 'post'"
         ):
             client.submit(square, 1, tag="compute-heavy")
         with pytest.raises(ClusterError, match="slots=2 of tag 'post': its workers have 1"):
@@ -778,7 +778,7 @@ def test_a_cluster_whose_workers_carry_no_tags_runs_calls_anywhere(mine, monkeyp
     with ScalableSession.from_yaml() as client:
         client.wait_for_workers(2, timeout=60)
         assert client.submit(square, 3, tag="demeter").result(timeout=30) == 9
-    assert "carry no tags" in caplog.text
+    assert "have no tags" in caplog.text
 
 
 def test_the_client_works_on_any_cluster():

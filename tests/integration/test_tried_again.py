@@ -92,7 +92,7 @@ def test_a_call_that_waits_holds_no_slot_and_says_for_what(client, tmp_path):
     others = client.map(abs, range(20), task="plain")
     wait(others, timeout=30)
     told = str(client.explain(waiting.key))
-    assert "before try 2 of 2: OSError: try 1" in told
+    assert "before attempt 2 of 2: OSError: try 1" in told
     assert waiting.status == "pending"
     waiting.cancel()
 
@@ -133,5 +133,5 @@ def test_tries_are_recorded_once(client, session, tmp_path):
         if failed and rows and rows[-1]["state"] == "failed":
             break
         time.sleep(0.05)
-    assert [row["reason"] for row in rows if row["state"] == "rerun"] == 3 * ["failed, tried again"]
+    assert [row["reason"] for row in rows if row["state"] == "rerun"] == 3 * ["failed, retried"]
     assert [row["details"]["tries"] for row in failed] == [4]

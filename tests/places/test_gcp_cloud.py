@@ -220,7 +220,7 @@ def test_spot_machines_are_requested_as_such(bed):
         bed.preempt("scalable-one")
         (gone,) = await until(cloud, MachineState.ENDED)
         assert gone.from_outside
-        assert gone.reason == "Google Cloud took the spot machine back"
+        assert gone.reason == "Google Cloud preempted the spot machine"
         assert bed.machines() == {}
 
     bed.set(notice=0.1, shutdown=0.1)

@@ -184,7 +184,7 @@ def of(pods, tag):
 
 
 def test_a_live_check_says_how_to_install_the_operator_and_which_rights_are_missing(advice):
-    assert "does not know daskclusters, daskworkergroups" in advice["operator"].message
+    assert "does not have daskclusters, daskworkergroups" in advice["operator"].message
     assert "helm install" in advice["operator"].hint
     assert "create daskworkergroups" in advice["namespace"].message
 
@@ -193,7 +193,7 @@ def test_a_cluster_without_the_operators_kinds_says_how_to_install_it(
     kubernetes_bed, place, monkeypatch
 ):
     monkeypatch.setenv("KUBECONFIG", str(kubernetes_bed.kubeconfig("admin")))
-    with pytest.raises(ProviderError, match="does not know daskclusters") as caught:
+    with pytest.raises(ProviderError, match="does not have daskclusters") as caught:
         ScalableSession.from_yaml(target="k").start()
     assert "helm install" in caught.value.hint
 

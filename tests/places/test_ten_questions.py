@@ -32,7 +32,7 @@ components:
   small: {cpus: 1, workers: 1}
   large: {cpus: 1, workers: 1}
 """
-AGAIN = "failed, tried again"
+AGAIN = "failed, retried"
 MEANS = 6, 7  # places of the mean times in a row of a terminal's or a notebook's tasks
 
 

@@ -77,7 +77,7 @@ def test_a_machine_with_a_cluster_fails_and_another_ends_it(place, hosts):
 
     refused = other.verb("down", "fields", "--yes")
     assert refused.returncode == 5
-    assert "on login1, cannot be asked to end" in refused.stderr
+    assert "on login1, cannot be requested to stop" in refused.stderr
     assert "run `scalable down fields` there" in refused.stderr
     assert rows(other) == {"fields": "running"}  # it is not marked as deleting
 

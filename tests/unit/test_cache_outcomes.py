@@ -21,13 +21,13 @@ from scalable.views.overview_tables import cache_in_words, cache_line
 
 FOUND = CacheOutcome(OutcomeKind.FOUND, saved_s=2.0)
 WAITED = CacheOutcome(OutcomeKind.WAITED, saved_s=3.0)
-MISSED = CacheOutcome(OutcomeKind.MISSED, reason="argument x is another", changed=("argument:x",))
+MISSED = CacheOutcome(OutcomeKind.MISSED, reason="argument x changed", changed=("argument:x",))
 OUTCOMES = st.builds(
     CacheOutcome,
     st.sampled_from(OutcomeKind),
     st.integers(1, 5),
     st.integers(0, 100).map(float),
-    st.sampled_from(["", "argument x is another", "the function f changed"]),
+    st.sampled_from(["", "argument x changed", "the function f changed"]),
 )
 
 
@@ -57,8 +57,8 @@ def test_totals_of_rows_are_those_of_the_outcomes(outcomes):
 def test_waiting_for_another_process_counts_as_found():
     totals = tallied([("f", FOUND), ("f", WAITED), ("f", MISSED)])
     assert (totals.found, totals.waited, totals.missed, totals.saved_s) == (2, 1, 1, 5.0)
-    assert cache_in_words(totals) == "2 found (5.0 s saved, 1 computed by others meanwhile), 1 ran"
-    assert cache_line(totals).endswith("1 ran: 1 x argument x is another")
+    assert cache_in_words(totals) == "2 hits (5.0 s saved, 1 computed by other processes), 1 ran"
+    assert cache_line(totals).endswith("1 ran: 1 x argument x changed")
     assert not tallied([])
 
 

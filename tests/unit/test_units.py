@@ -65,13 +65,13 @@ def test_seconds_of_takes_numbers_and_durations(value, seconds):
 
 @pytest.mark.parametrize("value", ["5 parsecs", "", True, [1]])
 def test_seconds_of_names_the_argument_in_its_error(value):
-    with pytest.raises(ValueError, match=r"^timeout=.* is not a length of time: write for example"):
+    with pytest.raises(ValueError, match=r"^timeout=.* is not a duration: write for example"):
         seconds_of("timeout", value)
 
 
 @pytest.mark.parametrize("text", ["", "h", "10 parsecs", "1h x", "ten minutes", "1e-9", "1h-2"])
 def test_invalid_durations_are_refused(text):
-    with pytest.raises(ValueError, match="length of time|walltime"):
+    with pytest.raises(ValueError, match="duration|walltime"):
         parse_duration(text)
 
 

@@ -82,7 +82,7 @@ class CachedFunction:
         while (found := self.store.get(key.digest, function=self.function)) is None:
             lease = self.store.lease(key.digest, f"{socket.gethostname()}:{os.getpid()}")
             if lease is None:
-                logger.debug("%s %s: somebody else computes it", key.function, key.digest[:12])
+                logger.debug("%s %s: another process computes it", key.function, key.digest[:12])
                 self.store.wait_for(key.digest, lambda: False)
                 kind = OutcomeKind.WAITED
                 continue
@@ -97,7 +97,7 @@ class CachedFunction:
                 if found is None:
                     return self._run(key, args, kwargs, content)
             break
-        logger.debug("%s %s: found", key.function, key.digest[:12])
+        logger.debug("%s %s: cache hit", key.function, key.digest[:12])
         if tell is not None:
             tell(CacheOutcome(kind, saved_s=found.entry.cost_s, key=key.digest))
         return found.value()

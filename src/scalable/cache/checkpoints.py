@@ -65,9 +65,9 @@ class Checkpoint:
         """Return the directory, or raise ClusterError if a later attempt has taken it over."""
         if not self._path.is_dir():
             raise ClusterError(
-                f"the checkpoint {self._path} is no longer that of this try: a later try of the "
-                "task has taken it over, or it was removed",
-                hint="let the task end: its worker was believed to be lost",
+                f"the checkpoint {self._path} is no longer that of this attempt: a later attempt "
+                "of the task has taken it over, or it was removed",
+                hint="let the task end: its worker was considered lost",
             )
         return self._path
 
@@ -107,7 +107,7 @@ class Checkpoints:
         """
         if not (self._root / group).is_dir():
             raise ClusterError(
-                f"the directory of checkpoints {self._root} is not there on {socket.gethostname()}",
+                f"the checkpoint directory {self._root} does not exist on {socket.gethostname()}",
                 hint="name a directory that all workers see as local_cache of the project, and "
                 "mount it where a component has an image",
             )
@@ -128,8 +128,8 @@ class Checkpoints:
             if own.is_dir():
                 return Checkpoint(own, self._lease(own))
         raise ClusterError(
-            f"the task gets no checkpoint {place}: {fault}",
-            hint="see whether the disk is full, and which clusters run the task",
+            f"cannot create the checkpoint {place}: {fault}",
+            hint="check whether the disk is full, and which clusters run the task",
         ) from fault
 
     def remove(self, group: str) -> None:

@@ -124,7 +124,7 @@ def _sentence(function: str, part: str, now: str | None, before: str | None) -> 
     if group in _VERSIONED:
         return _versions(_VERSIONED[group], now, before)
     if group == "argument" and now is not None and before is not None:
-        return f"argument {name} is another"
+        return f"argument {name} changed"
     nouns = {
         "module": (f"the module {name.removesuffix(_OF_ARGUMENT)}", "used"),
         "constant": (f"the constant {name.removesuffix(_OF_ARGUMENT)}", "used"),

@@ -129,7 +129,7 @@ def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header
         raise Unreadable("torn", f"has {len(first)} bytes, less than any entry")
     magic, version, length = _FIXED.unpack_from(first)
     if magic != MAGIC:
-        raise Unreadable("foreign", "is not a remembered result")
+        raise Unreadable("foreign", "is not a file of the cache")
     if version != VERSION:
         raise Unreadable("version", f"has version {version}; version {VERSION} is read")
     end = _PREFIX + length

@@ -41,7 +41,7 @@ class UnfollowedReferencesError(ScalableError):
     def __init__(self, function: str, sentences: Iterable[str]) -> None:
         self.function, self.sentences = function, tuple(sentences)
         super().__init__(
-            f"results of {function} are not remembered: {'; '.join(self.sentences)}",
+            f"results of {function} are not cached: {'; '.join(self.sentences)}",
             hint="give depends_on=[...] with what the result depends on there",
         )
 
@@ -52,6 +52,6 @@ class MovableImageError(ScalableError):
     def __init__(self, image: str, reason: str) -> None:
         self.image = image
         super().__init__(
-            f"results of tasks in image {image!r} are not remembered: {reason}",
+            f"results of tasks in image {image!r} are not cached: {reason}",
             hint=f"write the image with its digest ({image}@sha256:...), or as a file",
         )

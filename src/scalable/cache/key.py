@@ -367,7 +367,7 @@ def _inspected(image: str) -> str | None:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            logger.debug("%s does not tell what image %s is: %s", program, image, error)
+            logger.debug("%s cannot identify image %s: %s", program, image, error)
             continue
         told = done.stdout.strip()
         if done.returncode == 0 and told:

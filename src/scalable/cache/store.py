@@ -149,7 +149,7 @@ class ResultStore:
             reason = getattr(error, "strerror", None) or str(error)
             self.reports.add(
                 Report("unwritten", key, reason),
-                f"results are not remembered in {self.url}: {reason}; tasks go on",
+                f"results are not cached in {self.url}: {reason}; tasks continue",
                 times=1,
             )
             return None
@@ -270,7 +270,7 @@ class ResultStore:
             fault = Unreadable("unusable", f"cannot be read: {error}")
         self.reports.add(
             Report(fault.kind, key, fault.reason),
-            f"the remembered result {key[:12]}... in {self.url} {fault.reason}: it is not used",
+            f"the cached result {key[:12]}... in {self.url} {fault.reason}: it is not used",
         )
         return None
 
@@ -301,7 +301,7 @@ class ResultStore:
         reason = f"a result of type {kind} cannot be pickled: {type(error).__name__}: {error}"
         self.reports.add(
             Report("unpicklable", function, reason),
-            f"results of {function} are not remembered: {reason}; tasks go on",
+            f"results of {function} are not cached: {reason}; tasks continue",
         )
 
 

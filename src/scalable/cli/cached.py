@@ -113,7 +113,7 @@ def render_rows(rows: Sequence[CachedResult], limit: int | None, unreadable: int
     )
     if unreadable:
         entries = "1 entry" if unreadable == 1 else f"{unreadable} entries"
-        lines.append(f"{entries} cannot be read: `scalable cache verify` says why")
+        lines.append(f"{entries} cannot be read: `scalable cache verify` shows why")
     return "\n".join(lines) + "\n"
 
 
@@ -213,7 +213,7 @@ def render_why(entry: Entry, nearest: Entry | None, number: int, now: float) -> 
         f"{entry.function}, key {entry.key[:SHORT]}",
         f"  stored {ages[0]} ago, ran {ages[1]}{''.join(told)}",
         "",
-        "The key is made of:",
+        "Parts of the key:",
     ]
     for group, texts in parts_by_group(entry.parts).items():
         if group == "function":
@@ -244,10 +244,10 @@ def render_verified(url: str, found: Verified, removed: int | None) -> str:
     """Format the outcome of a verification. ``removed`` is None if removal was not requested."""
     lines = [f"{one.subject[:SHORT]}  {one.kind}: {one.reason}" for one in found.faults]
     entries = "1 entry" if found.entries == 1 else f"{found.entries} entries"
-    end = f"{len(found.faults)} of them faulty" if found.faults else "all sound"
+    end = f"{len(found.faults)} of them damaged" if found.faults else "none damaged"
     lines.append(f"{url}: {entries}, {format_bytes(found.size)}, {end}")
     if removed is not None and found.faults:
-        lines.append(f"removed {removed} of the faulty ones")
+        lines.append(f"removed {removed} of the damaged ones")
     return "\n".join(map(on_one_line, lines)) + "\n"
 
 

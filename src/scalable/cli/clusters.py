@@ -19,7 +19,7 @@ from scalable.units import counted, format_duration, parse_duration
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _LIST_HEADER = ("name", "provider", "state", "workers", "id", "age")
-_POOL_HEADER = ("pool", "wanted", "running", "launching", "failed")
+_POOL_HEADER = ("pool", "desired", "running", "launching", "failed")
 _MANAGER_HEADER = ("manager", "target", "state", "priority")
 
 
@@ -148,7 +148,7 @@ def render_status(status: ClusterStatus) -> str:
     pools = [
         (
             tag,
-            *(str(getattr(pool, key)) for key in _POOL_HEADER[1:]),
+            *map(str, (pool.wanted, pool.running, pool.launching, pool.failed)),
             *(() if cost is None else cells(cost["pools"].get(tag))),
         )
         for tag, pool in status.pools.items()
@@ -203,7 +203,7 @@ def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]
         before, after = now.get(tag), then.get(tag)
         if before is None:
             lines.append(
-                f"  ~ {tag}: the running cluster has no such pool; end the cluster to add it"
+                f"  ~ {tag}: the running cluster has no such pool; delete the cluster to add it"
             )
         elif after is None:
             lines.append(f"  ~ {tag}: no longer in the manifest; its workers stay ({before})")

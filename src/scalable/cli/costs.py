@@ -23,8 +23,8 @@ def budget_option(command: Any) -> Any:
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
         metavar="AMOUNT",
-        help="Money that the run may cost, where anything has a price: the plan keeps to it, and "
-        "no pool grows once 80 % of it are spent. Overrides the target's budget. Without "
+        help="Maximum cost of the run, if there are prices. The plan keeps to it, and pools stop "
+        "growing when 80 % of it is spent. Overrides the target's budget. Without "
         "--objective and --deadline, the quickest plan within it is chosen.",
     )(command)
 

@@ -30,7 +30,7 @@ GROUPS = {
     "Project": {
         "init": "Start a project: write a manifest, a workflow and a schema.",
         "validate": "Check a manifest; list every error with its position and a hint.",
-        "doctor": "Check this machine: each row is ok, or says how to fix it.",
+        "doctor": "Check this machine: each row is ok, or shows a fix.",
         "schema": "Print the JSON Schema of manifests.",
     },
     "Plan": {
@@ -47,11 +47,11 @@ GROUPS = {
         "up": "Start a cluster that keeps running after this command.",
         "list": "List all clusters with their state.",
         "status": "Show the state of a cluster, its pools and its managers.",
-        "explain": "Say why tasks and pools wait, or why a task failed.",
+        "explain": "Explain why tasks and pools wait, or why a task failed.",
         "top": "Watch pools, tasks, failures and costs in the terminal.",
         "dashboard": "Show the address of a cluster's dashboard.",
         "logs": "Show the output of workers, including workers that have stopped.",
-        "scale": "Set numbers of workers of pools, or the cluster's budget.",
+        "scale": "Set the numbers of workers, or the cluster's budget.",
         "connect": "Show how to connect to a cluster from Python.",
         "manager": "Start workers for a running cluster from another site.",
         "resume": "Restart the managers of a cluster that have stopped.",

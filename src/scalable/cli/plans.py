@@ -31,8 +31,8 @@ def objective_options(command: Command) -> Command:
         click.option(
             "--deadline",
             metavar="TIME",
-            help="Maximum length of the run, such as 2h; by default the target's walltime. Without "
-            "--objective, the cheapest plan within it is chosen.",
+            help="Maximum duration of the run, such as 2h; by default the target's walltime. "
+            "Without --objective, the cheapest plan within it is chosen.",
         ),
     )
     for option in reversed(options):
@@ -67,7 +67,7 @@ class AskedPlan:
         if self.file is not None and self.options:
             raise click.UsageError(
                 f"--plan gives the numbers of workers: leave out {', '.join(self.options)}, or "
-                "make the plan anew with them"
+                "plan again with them"
             )
 
     @property

@@ -28,7 +28,7 @@ WORKFLOW = "workflow.py"
 #: Value of ``--resume`` without a run.
 LAST = "last"
 #: Reason why tasks with ``cache: true`` ran.
-NOT_REMEMBERED = "not remembered"
+NOT_CACHED = "not cached"
 _PATHS = (".yaml", ".yml", ".toml", ".py")
 
 
@@ -116,7 +116,7 @@ class Resumed:
         calls = [call for run in runs for call in calls_of(run)]
         answered = [call for call in calls if call.end is Ended.ANSWERED]
         why = Counter({cause.value: n for cause, n in causes(calls_of(earlier), calls).items()})
-        why[NOT_REMEMBERED] = remembered.missed
+        why[NOT_CACHED] = remembered.missed
         return cls(
             earlier.name,
             len(answered),
@@ -140,9 +140,9 @@ class Resumed:
 
     def __str__(self) -> str:
         changed = f" ({self.despite_code} despite changed code)" * bool(self.despite_code)
-        parts = [f"{counted(self.answered, 'task')} answered from {self.run}{changed}"]
+        parts = [f"{counted(self.answered, 'task')} reused from {self.run}{changed}"]
         if self.remembered:
-            parts.append(f"{self.remembered} remembered")
+            parts.append(counted(self.remembered, "cache hit"))
         if self.ran is not None:
             why = ", ".join(f"{number} {cause}" for cause, number in self.causes.items())
             parts.append(f"{self.ran} ran" + (f" ({why})" if why else ""))

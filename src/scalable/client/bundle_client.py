@@ -341,7 +341,7 @@ class BundleClient(CarryingClient):
         if isinstance(error, RuntimeError) and isinstance(cause, ModuleNotFoundError):
             image = ImageVersions.from_message(self._scheduler_facts.get(VERSIONS) or ["", {}, ""])
             where = in_image("the scheduler", image.image)
-            return with_package(missing_module(cause, "the graph of this call", where))
+            return with_package(missing_module(cause, "the graph", where))
         return with_package(error)
 
     def _unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:

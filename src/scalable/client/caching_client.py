@@ -315,7 +315,7 @@ class CachedCalls:
             return None
         if cache not in (None, True):
             raise ClusterError(
-                f"cache={cache!r}: a call takes True, False or KeyOptions for cache",
+                f"cache={cache!r}: cache takes True, False or KeyOptions",
                 hint="write cache=True",
             )
         return given or KeyOptions()

@@ -397,7 +397,7 @@ class HeldCalls:
         renewal.attempts += 1
         failure: ClusterError | None = None
         if any(held.left() for held in renewal.held):
-            logger.debug("argument %s is brought to the workers again", reference.future.key)
+            logger.debug("argument %s is uploaded to the workers again", reference.future.key)
             try:
                 await reference.bring_again(reference)
             except Exception as error:  # noqa: BLE001 - no worker is connected, or the user's code
@@ -405,7 +405,7 @@ class HeldCalls:
                     self._line.call_later(AGAIN_S, partial(self._bring, reference))
                     return
                 words = (
-                    f"an argument was lost with its worker, and bringing it again failed: {error!r}"
+                    f"an argument was lost with its worker, and its new upload failed: {error!r}"
                 )
                 failure = ClusterError(words)
         del self._renewals[reference]

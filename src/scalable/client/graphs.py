@@ -242,7 +242,7 @@ def _refuse_cycles(needs: Mapping[Any, Iterable[Any]]) -> None:
                 way = " -> ".join(map(str, [*names[names.index(other) :], other]))
                 raise ClusterError(
                     f"the graph has a cycle: {way}",
-                    hint="a node must not need its own result; a text that equals a node's name "
+                    hint="a node must not need its own result; a string that equals a node's name "
                     "stands for that node",
                 )
             else:

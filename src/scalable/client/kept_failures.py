@@ -141,7 +141,7 @@ class CallFailed:
     def subject(self) -> str:
         """Description of the task for messages: arguments, worker and number of attempts."""
         where = "" if self.worker is None else f" on worker {self.worker}"
-        tries = "" if self.tries < 2 else f" in {self.tries} tries"
+        tries = "" if self.tries < 2 else f" in {self.tries} attempts"
         return f"{self.task}{self.arguments or ''}{where}{tries}"
 
 
@@ -163,7 +163,7 @@ class FailureKeepingClient(RetryingClient):
             refuse_hidden(func, ["errors"])
         if errors not in (RAISE, KEEP):
             raise ClusterError(
-                f"errors={errors!r}: a call takes {RAISE!r} or {KEEP!r} for errors",
+                f"errors={errors!r}: errors must be {RAISE!r} or {KEEP!r}",
                 hint="bind a parameter of the function with functools.partial",
             )
 

@@ -48,7 +48,7 @@ _EDITED = (
     "the file as it is now; restart the process, or reload the module"
 )
 _NOT_RELOADED = (
-    "%s was not reloaded completely: tasks run the version from before, on every worker; fix the "
+    "%s was not reloaded completely: tasks run the earlier version, on every worker; fix the "
     "file and reload it, or call client.sync_code()"
 )
 #: Largest size in bytes of the sources that are sent. Beyond it, workers need the files.
@@ -373,14 +373,14 @@ class OwnFiles:
         project = project_of(table.search_path)
         if project is None:
             self._tell(
-                "no files are carried to the workers: the script is not in a directory of its own; "
-                "workers get the modules that this process has imported"
+                "no files are uploaded to the workers: the script is not in a directory of its "
+                "own; workers get the modules that this process has imported"
             )
             return None
         if not can_select():
             self._tell(
-                "no files are carried to the workers, only modules that this process has imported: "
-                "pathspec is missing; install scalable[kubernetes]"
+                "no files are uploaded to the workers, only modules that this process has "
+                "imported: pathspec is missing; install scalable[kubernetes]"
             )
             return None
         file_limit, limit = (
@@ -415,12 +415,12 @@ class OwnFiles:
     def _tell_left_out(self, chosen: Selection, file_limit: int) -> None:
         if chosen.too_large:
             self._tell(
-                f"not carried to the workers: {_largest(chosen.too_large)}; files over "
+                f"not uploaded to the workers: {_largest(chosen.too_large)}; files over "
                 f"{format_bytes(file_limit)} are left out ({settings.CODE_FILE_LIMIT})"
             )
         if chosen.outside:
             self._tell(
-                f"not carried to the workers: {', '.join(sorted(chosen.outside)[:_SHOWN])}: "
+                f"not uploaded to the workers: {', '.join(sorted(chosen.outside)[:_SHOWN])}: "
                 "symbolic links that lead out of the project"
             )
 
@@ -470,7 +470,7 @@ def _limit(name: str, default: str) -> int:
         return parse_bytes(text)
     except ValueError as error:
         raise ClusterError(
-            f"{name}={text!r} is no size: {error}", hint=f"write it as {default}"
+            f"{name}={text!r} is not a size: {error}", hint=f"write it as {default}"
         ) from error
 
 
@@ -479,7 +479,7 @@ def _read(project: WorkflowFiles, chosen: Selection) -> Iterable[tuple[str, Arch
         try:
             content = (project.base / name).read_bytes()
         except OSError as error:
-            logger.warning("not carried to the workers: %s: %s", name, error)
+            logger.warning("not uploaded to the workers: %s: %s", name, error)
             continue
         yield name, ArchiveEntry(name, content, bool(status.st_mode & 0o100))
 
@@ -507,7 +507,7 @@ def _too_much(project: WorkflowFiles, chosen: Selection, limit: int) -> str:
         part = f"{path.parent.as_posix()}/" if path.parent.name else name
         parts[part] = parts.get(part, 0) + status.st_size
     return (
-        f"no files are carried to the workers, only modules that this process has imported: "
+        f"no files are uploaded to the workers, only modules that this process has imported: "
         f"{project.base} {amount}; the largest are {_largest(parts)}; "
         "a .gitignore or .scalableignore file leaves files out"
     )
@@ -579,7 +579,7 @@ def project_of(entries: Sequence[str]) -> WorkflowFiles | None:
         if real.is_relative_to(base) and not _is_shared(real):
             roots[path] = real
         else:
-            logger.debug("directory %s is not carried: it is not in project %s", path, base)
+            logger.debug("directory %s is not uploaded: it is not in project %s", path, base)
     return WorkflowFiles(base, tuple(roots.items())) if roots else None
 
 

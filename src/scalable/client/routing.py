@@ -151,7 +151,7 @@ class Routing:
     def _check(self, tag: str, n: int) -> bool | None:
         """Return whether a tag is known (else the scheduler checks it), or None for any worker."""
         if not isinstance(tag, str):
-            raise ClusterError(f"tag={tag!r}: a tag is a text, the name of a pool")
+            raise ClusterError(f"tag={tag!r}: a tag is a string, the name of a pool")
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ClusterError(f"slots={n!r}: a task takes a positive whole number of slots")
         if self._known.slots.get(tag, 0) < n:
@@ -180,7 +180,7 @@ class Routing:
         if carriers:
             named = ", ".join(repr(carrier) for carrier in carriers)
             return ClusterError(
-                f"{tag!r} is a label, not a tag; it is carried by {named}",
+                f"{tag!r} is a label, not a tag; it belongs to {named}",
                 hint=f"give one of these as the tag; known tags: {known}",
             )
         return ClusterError(f"no pool has the tag {tag!r}; known tags: {known}")
@@ -189,7 +189,7 @@ class Routing:
         if not self._warned_untagged:
             self._warned_untagged = True
             logger.warning(
-                "the workers of this cluster carry no tags: tasks for %r run on any of them", tag
+                "the workers of this cluster have no tags: tasks for %r run on any of them", tag
             )
 
 

@@ -135,7 +135,7 @@ def snippet(directory: ClusterDirectory) -> str:
     )
     if directory.record().remote:
         return f"""\
-# Python, on any machine with access to its place:
+# Python, on any machine with access to its backend:
 import scalable
 client = scalable.connect({name!r})
 

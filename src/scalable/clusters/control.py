@@ -76,7 +76,7 @@ def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]
         )
     if directory.record().embedded:
         raise ClusterError(
-            f"cluster {name!r} lives in process {known.get('pid')}, which alone can use it",
+            f"cluster {name!r} runs in process {known.get('pid')}, which alone can use it",
             hint="start it with `scalable up` or detach=True to reach it from elsewhere",
         )
     return known, directory.pem()

@@ -236,7 +236,9 @@ class Deployment:
     def _controller(self) -> Controller:
         controller = _controller_of(self.cluster)
         if controller is None:
-            raise ClusterError(f"the clusters of provider {self._provider.name!r} count no costs")
+            raise ClusterError(
+                f"provider {self._provider.name!r} does not count the costs of its clusters"
+            )
         return controller
 
     def _follow_load(self) -> None:

@@ -108,7 +108,7 @@ def _refuse_embedded(directory: ClusterDirectory, record: ClusterRecord) -> None
     creator = record.creator
     place = f"process {creator.get('pid')}" if is_alive(creator) else place_of(creator)
     raise ClusterError(
-        f"cluster {record.name!r} lives in {place} of its user",
+        f"cluster {record.name!r} runs in {place} of its user",
         hint="it ends with that process, or with the session's close()",
     )
 
@@ -132,7 +132,7 @@ def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: Cl
         silence = format_duration(max(0.0, silent_s(directory, record)))
         raise ClusterError(
             f"the scheduler of cluster {record.name!r}, {place_of(known)}, "
-            f"cannot be asked to end: {error.message}; its last status is {silence} old",
+            f"cannot be requested to stop: {error.message}; its last status is {silence} old",
             hint=f"run `scalable down {record.name}` there; or here, once there has been no "
             f"new status for {format_duration(SILENCE_S)}",
         ) from error
@@ -303,8 +303,8 @@ def _why_silent(
     lasting = format_duration(max(WATCH_S, silence))
     return (
         f"{place_of(known)}, where its scheduler ran, does not answer and has written no status "
-        f"for {lasting}; what is left there cannot be ended from here, and ends by itself when it "
-        "misses the scheduler"
+        f"for {lasting}; what is left there cannot be stopped from here, and exits by itself "
+        "without the scheduler"
     )
 
 
@@ -385,8 +385,8 @@ def _removed(garbage: Garbage, remove: Callable[[], None], *, dry_run: bool) -> 
 def _judge(status: ClusterStatus) -> Garbage | None:
     found = partial(Garbage, name=status.name, id=status.id)
     if status.orphan:
-        return found("orphan", action=f"end what runs there: {status.reason}")
-    action = "end what is left, remove the record"
+        return found("orphan", action=f"stop what runs there: {status.reason}")
+    action = "stop what is left, remove the record"
     if status.state in ("stale", "failed"):
         return found(status.state, action=action)
     lost = status.state == "unreachable"

@@ -135,7 +135,7 @@ class RemoteCluster(ClusterDirectory):
         try:
             scheduler = self.programs().get(names.SCHEDULER)
         except ProviderError as error:
-            return "unreachable", f"its place does not answer: {error.message}"
+            return "unreachable", f"its backend does not answer: {error.message}"
         if record.stage == "deleting":
             return "deleting", None
         if scheduler is None and record.stage == "creating" and is_alive(record.creator):
@@ -286,7 +286,7 @@ def _places() -> Iterator[tuple[str, Mapping[str, str]]]:
             if provider_traits(name).remote:
                 told += [(name, dict(place)) for place in get_provider(name).places()]
         except ProviderError as error:
-            logger.debug("the places of provider %s are not known: %s", name, error)
+            logger.debug("the sites of provider %s are not known: %s", name, error)
     for index, each in enumerate(told):
         if each not in told[:index]:
             yield each

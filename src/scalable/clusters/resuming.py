@@ -48,7 +48,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
             f"a cluster {name!r} exists and is {status.state}"
             + (" in the process of its user" if status.embedded else "")
             + (f": {status.reason}" if status.reason else ""),
-            hint=f"choose another name, or end it: scalable down {name}",
+            hint=f"choose another name, or delete it: scalable down {name}",
         )
     if status.state == "creating" and is_alive(directory.record().creator) is False:
         directory.set_stage("made")  # its creator has exited, and its scheduler runs

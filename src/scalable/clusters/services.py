@@ -228,7 +228,7 @@ def wait_until_ready(
             raise ClusterError(
                 f"cluster {status.name!r} was not ready after {timeout_s:g} s: {status.reason}",
                 hint=f"it keeps running{money}; see `scalable status {status.name}` and "
-                f"`scalable logs {status.name}`, or end it: `scalable down {status.name}`",
+                f"`scalable logs {status.name}`, or delete it: `scalable down {status.name}`",
             )
         time.sleep(READY_POLL_S)
 
@@ -271,7 +271,7 @@ class _Ends:
             if pool.reason and not pool.running:
                 raise ClusterError(
                     f"pool {tag!r} of cluster {name!r} has no worker: {pool.reason}",
-                    hint=f"`scalable scale {name} {tag}=N` tries again",
+                    hint=f"`scalable scale {name} {tag}=N` starts workers again",
                 )
 
     def _ended_jobs(self) -> list[tuple[str, str]]:

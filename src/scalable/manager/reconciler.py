@@ -503,7 +503,7 @@ def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | N
     """Record a refusal of units. Return the reason if their pool must be stopped, else None."""
     if isinstance(error, LimitReachedError):
         if pool.limited(now, count, error.message):
-            logger.warning("%s: %s; it is asked for more later", shown(pool.tag), error)
+            logger.warning("%s: %s; more workers are requested later", shown(pool.tag), error)
         return None
     if not isinstance(error, ProviderError):
         logger.critical("the launcher of %s failed", shown(pool.tag), exc_info=error)

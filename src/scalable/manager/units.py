@@ -241,7 +241,9 @@ def decide(
     for name, unit in units.items():
         if unit.in_flight:
             continue
-        seen = observed.get(name, Observation(UnitState.ENDED, "it is gone from its place"))
+        seen = observed.get(
+            name, Observation(UnitState.ENDED, "its backend does not have it any more")
+        )
         if name in wanted and not unit.superseded:
             _wanted(decision, unit, seen, now, start_timeout)
             _walltime(decision, unit, seen, (margins or {}).get(unit.pool))
@@ -275,7 +277,7 @@ def _wanted(
         decision.lost.append(Loss(unit.name, reason, outside, ended=True, out_of_memory=memory))
     elif restarting and in_crash_loop(unit.starts, now):
         # A Nanny restarts its own worker, so the unit itself never exits.
-        decision.lost.append(Loss(unit.name, "its worker exited again and again"))
+        decision.lost.append(Loss(unit.name, "its worker kept exiting"))
     elif seen.state is UnitState.PENDING or unit.missing_since is None:
         return
     elif unit.connected_at is None:

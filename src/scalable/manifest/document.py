@@ -157,7 +157,7 @@ def tree_of(data: Any, spellings: Mapping[Path, Spelling] | None = None) -> Node
         if isinstance(value, Mapping):
             for name in value:
                 if not isinstance(name, str):
-                    raise UnfitValueError(f"a key must be text, not {name!r}", path)
+                    raise UnfitValueError(f"a key must be a string, not {name!r}", path)
             entries = {name: node(item, (*path, name)) for name, item in value.items()}
             return Node(entries, spelling.start, spelling.key)
         if isinstance(value, list | tuple):

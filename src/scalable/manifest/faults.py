@@ -97,7 +97,7 @@ def failure(source: SourceLines, diagnostics: Iterable[Diagnostic]) -> ManifestE
     found = in_order(diagnostics)
     count = sum(d.severity == "error" for d in found)
     name = source.file or "the manifest"
-    return ManifestError(f"{name} has {count} fault{'' if count == 1 else 's'}", diagnostics=found)
+    return ManifestError(f"{name} has {count} error{'' if count == 1 else 's'}", diagnostics=found)
 
 
 #: Maps names in other tools to our names.

@@ -50,7 +50,7 @@ def _one_line(text: str) -> str:
     if not text:
         raise PydanticCustomError("empty", "must not be empty; leave the key out instead")
     if any(character in text for character in "\n\r\0"):
-        raise PydanticCustomError("lines", "must be text on one line")
+        raise PydanticCustomError("lines", "must be a string on one line")
     if any(is_control(character) for character in text):
         raise PydanticCustomError("lines", "must not contain control characters")
     return text
@@ -130,7 +130,7 @@ def _error_name(text: str) -> str:
         found = getattr(builtins, text, None)
         if isinstance(found, type) and issubclass(found, Exception):
             return found.__name__
-        fault = f"retries.on: {text!r} is no builtin exception, and not {OUT_OF_MEMORY}"
+        fault = f"retries.on: {text!r} is not a builtin exception, and not {OUT_OF_MEMORY}"
         close = difflib.get_close_matches(text, _ERROR_WORDS, 1, 0.8)
     hint = f"did you mean {close[0]!r}?" if close else "write other classes as module.Name"
     raise PydanticCustomError("name", "{fault}", {"fault": fault, "hint": hint})

@@ -122,7 +122,7 @@ class Manifest:
         try:
             root = tree_of(data)
         except UnfitValueError as error:
-            hint = "use maps with text as keys, lists, text, numbers and booleans"
+            hint = "use maps with strings as keys, lists, strings, numbers and booleans"
             faults.add(E_BAD_OPTION, error.path, None, str(error), hint)
             raise failure(faults.source, faults) from error
         where = (None, (directory or pathlib.Path()).absolute())
@@ -316,8 +316,8 @@ def _scalar(
         if value is not None and (value or default is None):
             if value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value):
                 return value
-            message = f"the environment variable {name} is not valid text"
-            faults.add(E_BAD_OPTION, path, node.start, message, "set it to UTF-8 text")
+            message = f"the environment variable {name} is not valid UTF-8"
+            faults.add(E_BAD_OPTION, path, node.start, message, "set it to a UTF-8 string")
         elif default is not None:
             return default
         elif name:

@@ -26,7 +26,7 @@ _PLAIN_WORDS = {
     "list_type": "Input should be a list",
     "float_type": "Input should be a number",
     "int_type": "Input should be a whole number",
-    "string_type": "Input should be text",
+    "string_type": "Input should be a string",
 }
 
 
@@ -232,7 +232,7 @@ def _hint(found: ErrorDetails) -> str | None:
             return "write true or false"
         return "write a whole number such as 4" if kind != "float_type" else "write a number"
     if kind == "string_type" and isinstance(value, bool):
-        return f'text is expected; for this text write "{str(value).lower()}" in quotes'
+        return f'a string is expected: write "{str(value).lower()}" in quotes'
     if kind in ("literal_error", "enum") and isinstance(value, str):
         choices = found["ctx"]["expected"].replace(" or ", ", ").split(", ")
         return suggest(value, [choice.strip("'") for choice in choices])

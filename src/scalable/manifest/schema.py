@@ -42,7 +42,7 @@ from scalable.model import names
 SECTIONS: dict[str, str] = {
     "version": "Version of the format: 1.",
     "project": "The project.",
-    "targets": "Named places to run, each a provider with its options.",
+    "targets": "Where to run, by name: each a provider with its options.",
     "components": "Named resource profiles; the name is the tag that routes tasks.",
     "tasks": "Named task types, each with the component that runs it.",
     "overlays": "Named partial manifests; a target's overlay is merged into the manifest.",
@@ -119,7 +119,7 @@ def _retries_of_count(value: Any) -> Any:
         # The result of a validator is not read as JSON, where a list is accepted for a tuple.
         return {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
     raise PydanticCustomError(
-        "retries", "must be a number of further tries, or a map of count, backoff and on"
+        "retries", "must be a number of retries, or a map of count, backoff and on"
     )
 
 

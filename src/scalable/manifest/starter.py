@@ -16,7 +16,7 @@ project:
   name: {name}
   # default_storage: results # session.storage: a directory, or s3://bucket/prefix
 
-# Places to run. Choose one with --target or SCALABLE_TARGET.
+# Where to run. Choose a target with --target or SCALABLE_TARGET.
 targets:
   local:
     provider: local

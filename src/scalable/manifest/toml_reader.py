@@ -40,7 +40,7 @@ def read_toml(text: str, faults: Faults) -> Node | None:
     # tomllib takes time quadratic in the number of a key's dots.
     if any(part.count(".") > MAX_DEPTH for part in _KEY_ENDS.split(text)):
         message = f"a line has more than {MAX_DEPTH} dots"
-        faults.add(E_SYNTAX, (), start, message, "use fewer levels, or split the text into lines")
+        faults.add(E_SYNTAX, (), start, message, "use fewer levels, or split the string into lines")
         return None
     try:
         data = tomllib.loads(text)
@@ -67,7 +67,7 @@ def _file_syntax_error(error: tomllib.TOMLDecodeError, faults: Faults) -> None:
     if message.startswith(_TWICE):
         faults.add(E_DUPLICATE_KEY, (), place, message, "keep one of the two")
     else:
-        hint = "put text in quotes, and give each key a value"
+        hint = "put strings in quotes, and give each key a value"
         faults.add(E_SYNTAX, (), place, f"not valid TOML: {message}", hint)
 
 

@@ -150,11 +150,11 @@ class _Reader:
         key = self._node(event, None, path if isinstance(event, yaml.ScalarEvent) else (*path, "?"))
         place = _place(event)
         if not key.is_scalar:
-            message = "a key must be text, not a list or a map"
+            message = "a key must be a string, not a list or a map"
             self._faults.add(E_SYNTAX, path, place, message, "write a name")
             return None
         if not isinstance(key.value, str):
-            message = f"a key must be text, not {key.written or 'nothing'}"
+            message = f"a key must be a string, not {key.written or 'nothing'}"
             self._faults.add(E_SYNTAX, path, place, message, f'put it in quotes: "{key.written}"')
         return key.written
 

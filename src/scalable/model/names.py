@@ -57,7 +57,7 @@ class Rule:
 
     def fault(self, text: object) -> str | None:
         """Return the reason why a value is refused, as a sentence, or None if it is allowed."""
-        problem = self._problem(text) if isinstance(text, str) else "is not text"
+        problem = self._problem(text) if isinstance(text, str) else "is not a string"
         if problem is None:
             return None
         shown = repr(text)

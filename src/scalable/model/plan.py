@@ -383,7 +383,7 @@ def _plain_json(kind: Any, data: Any, path: str) -> Any:
         return data
     if kind is not float and type(data) is kind:
         return data
-    raise _wrong(path, {float: "a number", int: "a whole number"}.get(kind, "a text"), data)
+    raise _wrong(path, {float: "a number", int: "a whole number"}.get(kind, "a string"), data)
 
 
 def _wrong(path: str, expected: str, data: Any) -> PlanFormatError:

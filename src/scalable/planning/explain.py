@@ -111,7 +111,11 @@ def _ceiling(given: PlanExplanation, workers: Sequence[int]) -> str:
         more = [*workers[:pool], useful, *workers[pool + 1 :]]
         if count >= problem.bounds.most[pool] and problem.time_s(more) < time_s:
             written = spec.components[tag].workers is not None
-            key = f"components.{tag}.workers" if written else "max_workers, which is not set"
+            key = (
+                f"components.{tag}.workers"
+                if written
+                else "max_workers or n_workers, which are not set"
+            )
             return f"{key}: at most {count} for {tag!r}"
     return "the tasks themselves: more workers do not shorten the run"
 

@@ -77,7 +77,7 @@ def _parse_deadline(deadline: str | float | None) -> float | None:
         raise PlanError(f"deadline: {error}") from error
     if not 0 < seconds < math.inf:
         raise PlanError(
-            f"deadline {deadline!r} is not a positive length of time", hint="write for example 2h"
+            f"deadline {deadline!r} is not a positive duration", hint="write for example 2h"
         )
     return seconds
 

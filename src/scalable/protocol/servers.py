@@ -47,10 +47,10 @@ FIRST_LINE_S, APART_S = 1.0, 60.0
 _REFUSAL = """\
 403: this page needs the token of its cluster.
 
-Open the link that carries the token. The owner of the cluster sees it
+Open the link that contains the token. The owner of the cluster sees it
   in a shell, with: scalable dashboard NAME
   in Python, with: session.cluster.dashboard_link
-The link needs to be opened once in each browser; a cookie remembers the token.
+The link needs to be opened once in each browser; a cookie then keeps the token.
 Programs send the token in the header "Authorization: Bearer TOKEN".
 """
 

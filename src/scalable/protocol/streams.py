@@ -305,7 +305,7 @@ class Stream:
             self.over = self.over or not self._far
         elif kind == _GOODBYE:
             if self._far or not (self.was_reset or self._done):
-                raise StreamError("the other end says goodbye too early")
+                raise StreamError("the other end closes the stream too early")
             self.over = True
 
     def _confirm(self, received: int) -> None:

@@ -38,7 +38,7 @@ class AccessFile:
         record, scheduler = directory.record(), directory.scheduler()
         if record.embedded:
             raise ClusterError(
-                f"cluster {record.name!r} lives in process {record.creator.get('pid')}, and "
+                f"cluster {record.name!r} runs in process {record.creator.get('pid')}, and "
                 "only that process can use it",
                 hint="start it with `scalable up` or detach=True to reach it from elsewhere",
             )
@@ -79,7 +79,7 @@ def write_access_file(path: Path, directory: ClusterDirectory) -> None:
     if directory.record().remote:
         raise ClusterError(
             f"cluster {directory.record().name!r} needs no access file",
-            hint="`scalable connect` finds it by its name wherever its place can be reached",
+            hint="`scalable connect` finds it by its name wherever its backend can be reached",
         )
     check_replaceable(path)
     write_private(

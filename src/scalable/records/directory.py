@@ -186,7 +186,7 @@ class ClusterDirectory:
         except (ValueError, RecursionError, OSError) as error:
             raise ClusterError(
                 f"{path} is not the record of a cluster: {error}",
-                hint=f"`scalable down {self.id}` ends what is found of that cluster",
+                hint=f"`scalable down {self.id}` deletes what is found of that cluster",
             ) from error
 
     def may_be_named(self, name: str) -> bool:
@@ -321,7 +321,7 @@ class ClusterDirectory:
         except FileNotFoundError as error:
             raise ClusterError(
                 f"the credentials of cluster {self.id} are missing: no file {error.filename}",
-                hint="its scheduler has not started, or it lives in another process",
+                hint="its scheduler has not started, or it runs in another process",
             ) from error
         except (ValueError, OSError) as error:
             raise ClusterError(f"{self.path / 'tls'} cannot be read: {error}") from error
@@ -388,7 +388,7 @@ def _refuse_taken(name: str, parent: Path) -> None:
         if other.name == name and not other.embedded:
             raise NameTakenError(
                 f"a cluster {name!r} exists already",
-                hint=f"choose another name, or end it: scalable down {name}",
+                hint=f"choose another name, or delete it: scalable down {name}",
             )
 
 
@@ -482,7 +482,7 @@ def state_of(
         return "deleting", None
     ended = None if status is None else status.get("ended")
     if ended or (sight is not None and sight.alive is False):
-        what = "the process that it lived in" if record.embedded else "its scheduler"
+        what = "the process that it ran in" if record.embedded else "its scheduler"
         return "failed", ended or f"{what} is gone"
     if status is None:
         return ("creating", None) if record.stage == "creating" else ("starting", None)

@@ -92,5 +92,5 @@ def _inner(name: str) -> Path:
     of_manager = len(path.parts) == 3 and path.parts[0] == _MANAGERS
     known = name in _FILES or (of_manager and path.name in (MANIFEST, SECRETS, SPEC))
     if not known or any(not names.FILE_NAME.accepts(part) for part in path.parts):
-        raise ClusterError(f"{name!r:.80} is no file of a cluster")
+        raise ClusterError(f"{name!r:.80} is not a file of a cluster")
     return Path(path)

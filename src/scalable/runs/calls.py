@@ -270,11 +270,11 @@ class RetryReason(StrEnum):
     #: Its worker was lost while it ran.
     WORKER_LOST = "worker lost"
     #: Its worker left as planned, or was preempted, while it ran.
-    TAKEN_BACK = "worker taken back"
+    TAKEN_BACK = "worker left or was preempted"
     #: The worker that held its result was lost.
     RESULT_LOST = "result lost"
     #: It failed, and was submitted with retries.
-    RETRIES = "failed, tried again"
+    RETRIES = "failed, retried"
     #: It failed, and a client requested a retry.
     RETRIED = "retried by the user"
     #: Its result was released, and is needed again.

@@ -574,7 +574,7 @@ def work_of(loads: Loads) -> str:
     works = sorted(load.work_s for _, load in loads)
     if works[-1] <= 1.1 * works[0]:
         return f"{works[-1]:.0f} worker-seconds of known work"
-    return f"{works[0]:.0f} to {works[-1]:.0f} worker-seconds of work: its lengths are not known"
+    return f"{works[0]:.0f} to {works[-1]:.0f} worker-seconds of work: its durations are not known"
 
 
 def unbilled(view: PoolView, expected_s: Sequence[float]) -> bool:

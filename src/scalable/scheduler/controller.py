@@ -205,8 +205,8 @@ class Controller(SchedulerPlugin):
         """Stop the managers, then the scheduler. Raises ClusterError for an embedded cluster."""
         if self._close_with is None:
             raise ClusterError(
-                "this cluster cannot be ended from outside: it ends with the process that started "
-                "it"
+                "this cluster cannot be stopped from outside: it stops with the process that "
+                "started it"
             )
         if self.ending is None:
             logger.info("the cluster ends: %s", reason)

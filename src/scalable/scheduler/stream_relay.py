@@ -217,7 +217,7 @@ class StreamRelay:
         try:
             await asyncio.wait([use])
             if not use.cancelled():
-                logger.debug("a stream has lost its carrier: %s", use.result())
+                logger.debug("a stream has lost its connection: %s", use.result())
         except StreamError:
             kept.end.reset()
             raise

@@ -238,7 +238,7 @@ class WorkerRemovals:
     def _dismiss(self, address: str) -> None:
         name = self._names.get(address) or self._gone.get(address)
         if name is not None:
-            logger.debug("worker %s at %s ends, and that is no crash", name, address)
+            logger.debug("worker %s at %s ends, and that is not a crash", name, address)
             _remember(self._dismissed, name, address)
 
 

@@ -47,7 +47,7 @@ def checked_plan(request: Request, plan: Plan, source: str = "the plan") -> Plan
         )
     if not request.made(plan):
         raise PlanError(
-            f"{source} was made from another manifest: its lock is {plan.manifest_lock[:12]}..., "
+            f"{source} was made from another manifest: its digest is {plan.manifest_lock[:12]}..., "
             f"and that of the manifest for target {request.target!r} is now "
             f"{request.resolved.lock[:12]}...",
             hint="plan again, look at the new plan, and start that one",
@@ -98,9 +98,9 @@ def decided_counts(
     from scalable.clusters.specs import within_bounds
 
     counts = within_bounds(spec, now, decided)
-    held = [f"{tag} is held to {counts[tag]}" for tag in counts if counts[tag] != decided[tag]]
+    held = [f"{tag} is limited to {counts[tag]}" for tag in counts if counts[tag] != decided[tag]]
     if held:
-        logger.warning("the manifest's bounds hold: %s", ", ".join(held))
+        logger.warning("the manifest's bounds apply: %s", ", ".join(held))
     return counts, "; ".join([decision.reasoning or "a decision", *held])
 
 

@@ -113,7 +113,7 @@ class Request:
         url, options = self.spec.storage_url, self.spec.options
         scheme = "" if url is None else scheme_of(url)
         if scheme == "memory" and options.get("processes") is not False:
-            where = "the memory of each process: what workers write there is seen by nobody else"
+            where = "the memory of each process: no other process can read what workers write there"
         elif scheme == "file" and not provider_traits(self.spec.provider_name).shares_files:
             where = "a directory of this machine, which workers see only through a mount"
         else:
@@ -216,7 +216,7 @@ class Request:
         prices = quoted_prices(self.provider, self.spec, detached=detached)
         plan = make_plan(self.spec, self.resolved.lock, gather(self.spec, prices), asked)
         logger.debug(
-            "plan for target %r: workers %s, time %s s, lock %.12s",
+            "plan for target %r: workers %s, time %s s, digest %.12s",
             self.target,
             dict(plan.scale_plan.workers_by_tag),
             plan.predicted_time_s,

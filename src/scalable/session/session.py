@@ -354,7 +354,7 @@ class ScalableSession(Shown):
         """Delete the detached cluster that this session is attached to, for all its users."""
         attached = self._attached
         if attached is None:
-            raise ClusterError("this session has no detached cluster", hint="close() ends it")
+            raise ClusterError("this session has no detached cluster", hint="close() stops it")
         self.close()
         attached.delete()
 

@@ -273,7 +273,7 @@ class Shown(SpendingMethods):
         if overview is None:
             raise ClusterError(
                 f"the cluster on target {self.target!r} makes no overviews",
-                hint="session.status() and the client tell what is known",
+                hint="session.status() and the client show what is known",
             )
         return overview
 

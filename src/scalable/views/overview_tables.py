@@ -24,7 +24,7 @@ POOL_COLUMNS = (
     Column("pool", width=24),
     *(
         Column(title, number=True)
-        for title in ("wanted", "running", "starting", "busy", "idle", "slots", "waiting", "lost")
+        for title in ("desired", "running", "starting", "busy", "idle", "slots", "waiting", "lost")
     ),
     Column("count"),
     Column("cost", number=True),
@@ -37,6 +37,8 @@ TASK_COLUMNS = (
     Column("mean", number=True),
     Column("queued", number=True),
 )
+#: Words for states of tasks that have another name in records.
+STATE_WORDS = {"found": "cached"}
 #: Position of the column of cache hits, which is shown if there are any.
 _FOUND_PLACE = 7
 MANAGER_COLUMNS = (
@@ -85,7 +87,7 @@ def summary(overview: Overview) -> list[str]:
 
 
 def reasons_in_words(counts: Mapping[str, int]) -> str:
-    """Return reasons with their counts, such as ``2 x worker lost, 1 x failed, tried again``."""
+    """Return reasons with their counts, such as ``2 x worker lost, 1 x failed, retried``."""
     ordered = sorted(counts.items(), key=lambda each: -each[1])
     return ", ".join(f"{count} x {one_line(reason)}" for reason, count in ordered)
 
@@ -93,7 +95,7 @@ def reasons_in_words(counts: Mapping[str, int]) -> str:
 def calls_in_words(calls: CallCounts) -> str:
     """Return counts of tasks, such as ``12 running, 30 waiting, 5 done, 1 failed``."""
     told = [
-        f"{getattr(calls, state)} {state}"
+        f"{getattr(calls, state)} {STATE_WORDS.get(state, state)}"
         for state in CALL_STATES
         if getattr(calls, state) or state in ("running", "waiting", "done")
     ]
@@ -193,7 +195,7 @@ def tasks_table(overview: Overview, *, bar_width: int = 12) -> Table:
     columns, place = list(TASK_COLUMNS), slice(_FOUND_PLACE, _FOUND_PLACE)
     has_found = any(task.counts.found for task in overview.tasks)
     if has_found:
-        columns[place] = [Column("found", number=True)]
+        columns[place] = [Column("cached", number=True)]
     for task in overview.tasks:
         counts = task.counts
         name = task.name
@@ -247,12 +249,12 @@ LINE_REASONS = 2
 
 
 def cache_in_words(totals: CacheTotals) -> str:
-    """Return cache hits, misses and the saved time, such as ``120 found (2 h saved), 3 ran``."""
-    found = f"{totals.found} found"
+    """Return cache hits, misses and the saved time, such as ``120 hits (2 h saved), 3 ran``."""
+    hits = counted(totals.found, "hit")
     if totals.found:
-        waited = f", {totals.waited} computed by others meanwhile" if totals.waited else ""
-        found += f" ({format_duration(totals.saved_s)} saved{waited})"
-    return f"{found}, {totals.missed} ran" if totals.missed else found
+        waited = f", {totals.waited} computed by other processes" if totals.waited else ""
+        hits += f" ({format_duration(totals.saved_s)} saved{waited})"
+    return f"{hits}, {totals.missed} ran" if totals.missed else hits
 
 
 def cache_line(totals: CacheTotals) -> str:
@@ -379,12 +381,12 @@ def failure_in_words(failure: Mapping[str, Any], now: float) -> list[tuple[str, 
         ("Error", f"{failure.get('failure_class', '?')}: {failure.get('message', '')}"),
         ("Time", clock(failure.get("timestamp"), now)),
         ("Task", details.get("task_name")),
-        ("Call", details.get("task_id")),
+        ("Key", details.get("task_id")),
         ("Arguments", details.get("arguments")),
         ("Where", details.get("frame")),
         ("Pool", details.get("tag")),
         ("Worker", details.get("worker")),
-        ("Tries", details.get("tries")),
+        ("Attempts", details.get("tries")),
         ("Standard error", details.get("stderr")),
         ("Last output of the worker", details.get("output")),
         ("Traceback", details.get("traceback")),
@@ -405,7 +407,7 @@ def use_lines(samples: Sequence[Mapping[str, Any]], width: int) -> list[str]:
             f"{name}: {last[_USED]} of {last[_SLOTS]} slots used, {last[_WAITING]} tasks wait",
             f"  used slots (of {slots})",
             "  " + drawn([point[_USED] for point in points], slots, width - 2),
-            f"  waiting tasks (most: {longest})",
+            f"  waiting tasks (peak: {longest})",
             "  " + drawn([point[_WAITING] for point in points], max(1, longest), width - 2),
         ]
     return lines

@@ -36,7 +36,7 @@ def without_workers(pool: PoolFacts) -> BusyCause | None:  # noqa: PLR0911 - a l
         return BusyCause(Reason.NO_POOL, words, "give a known tag")
     if pool.ending is not None:
         words = f"the cluster ends: {pool.ending}"
-        return BusyCause(Reason.ENDING, words, "start a cluster, and make the tasks again")
+        return BusyCause(Reason.ENDING, words, "start a cluster, and submit the tasks again")
     if status.running and (away := _all_away(pool, status)):
         return away
     if status.running:
@@ -53,7 +53,7 @@ def _away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
     if status.suspended and not pool.leaving:
         words = f"{counted(status.suspended, 'worker')} of it, all that it has, are suspended"
         return BusyCause(
-            Reason.PLACE, words + _in_place(status), "wait until the place resumes them"
+            Reason.PLACE, words + _in_place(status), "wait until the backend resumes them"
         )
     if not pool.leaving:
         return None
@@ -121,7 +121,7 @@ def _adaptive(pool: PoolFacts, adaptive: AdaptiveFacts) -> BusyCause:
         )
     if adaptive.workers is None:
         return BusyCause(Reason.ADAPTIVE, "it is adaptive, and its policy has not decided yet")
-    words = f"it is adaptive, and its policy wants {counted(adaptive.workers, 'worker')}"
+    words = f"it is adaptive, and its policy requests {counted(adaptive.workers, 'worker')}"
     return BusyCause(Reason.ADAPTIVE, f"{words}: {adaptive.reason or 'it gives no reason'}")
 
 
@@ -155,7 +155,7 @@ def _at_most(pool: PoolFacts) -> str:
 
 
 def _again(pool: PoolFacts, status: PoolStatus) -> str:
-    return f"remove the cause, then {_scale(pool, max(1, status.wanted))} tries again"
+    return f"remove the cause, then {_scale(pool, max(1, status.wanted))} starts workers again"
 
 
 def full(pool: PoolFacts) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from scalable.model.overview import CallCounts, Overview, TaskOverview
 from scalable.units import counted, format_duration
 from scalable.views.overview_tables import (
+    STATE_WORDS,
     cache_in_words,
     cache_line,
     pool_reasons,
@@ -90,13 +91,13 @@ def _line_of(overview: Overview) -> str:
     if len(overview.tasks) > LINE_NAMES:
         tasks.append(_rest(overview.tasks[LINE_NAMES:]))
     if overview.remembered:
-        tasks.append(f"remembered: {cache_in_words(overview.remembered)}")
+        tasks.append(f"cached results: {cache_in_words(overview.remembered)}")
     return " | ".join([*pools, *tasks, *_end_of(overview)])
 
 
 def counts_in_words(counts: CallCounts) -> str:
     """Return the non-zero counts of tasks, such as ``14 done, 2 running``."""
-    told = [f"{getattr(counts, s)} {s}" for s in _ORDER if getattr(counts, s)]
+    told = [f"{number} {STATE_WORDS.get(s, s)}" for s in _ORDER if (number := getattr(counts, s))]
     return ", ".join(told) or "no tasks"
 
 

@@ -121,7 +121,7 @@ def _no_worker(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cas
         return _waits(call, Reason.RESTRICTION, words, "drop workers= or the resources")
     if ask.gone:
         words = f"for {impossible.worker_gone(ask.gone[0])}"
-        return _waits(call, Reason.RESTRICTION, words, "make the task again without workers=")
+        return _waits(call, Reason.RESTRICTION, words, "submit the task again without workers=")
     if ask.not_offered:
         words = f"for {impossible.not_offered(ask.not_offered[0])}"
         offer = f"resources={{{ask.not_offered[0]!r}: 1}}"
@@ -148,8 +148,8 @@ def _no_worker(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cas
 def _backoff(call: CallFacts) -> Explanation:
     coming = call.next_try
     if coming is None:
-        return _waits(call, Reason.BACKOFF, "before it is tried again")
-    words = f"{format_duration(coming.left_s)} before try {coming.number} of {coming.of}"
+        return _waits(call, Reason.BACKOFF, "before its retry")
+    words = f"{format_duration(coming.left_s)} before attempt {coming.number} of {coming.of}"
     return _waits(call, Reason.BACKOFF, f"{words}: {coming.error}")
 
 
@@ -162,7 +162,7 @@ def _assigned(call: CallFacts) -> Explanation:
     for holder in holders:
         if holder.key == call.parent:
             words = f"for a slot of {shown(call.tag)} that task {short_name(holder.key)} holds"
-            words += ", which has made it and waits for it: neither can go on"
+            words += ", which has made it and waits for it: neither can continue"
             return _waits(call, Reason.HELD_SLOT, words, _way_out_of_held(call))
     cause = None if pool is None else without_workers(pool)
     if cause is not None and pool is not None and not pool.running:
@@ -180,14 +180,14 @@ def _assigned(call: CallFacts) -> Explanation:
     advice = "" if pool is None or pool.status is None else more_workers(pool)
     if call.before:
         first = f", first {short_name(call.first[0])}" if call.first else ""
-        words += f"; {counted(call.before, 'task')} with a higher priority or made earlier"
+        words += f"; {counted(call.before, 'task')} with a higher priority or submitted earlier"
         words += f" {'goes' if call.before == 1 else 'go'} before it{first}"
         return _waits(call, Reason.PRIORITY, words, advice)
     return _waits(call, Reason.FULL, words, advice)
 
 
 def _way_out_of_held(call: CallFacts) -> str:
-    return f"add a worker to {shown(call.tag)}, or end the task that holds the slot"
+    return f"add a worker to {shown(call.tag)}, or cancel the task that holds the slot"
 
 
 def _in_client(call: CallFacts) -> Explanation:
@@ -215,7 +215,9 @@ def _running(call: CallFacts) -> Explanation:
     words = f"{_verb(call, 'runs', 'run')} on worker {call.worker}{since}"
     if call.children:
         slot = "its slot is lent to other tasks" if call.lends else "it keeps its slot meanwhile"
-        words += f"; it has made {counted(call.children, 'task')} that have not ended, and {slot}"
+        words += (
+            f"; it has submitted {counted(call.children, 'task')} that have not ended, and {slot}"
+        )
         if call.children == 1:
             words = words.replace("that have not ended", "that has not ended")
         return _made(
@@ -241,10 +243,10 @@ def _over(call: CallFacts) -> Explanation:
             return _failed(call)
         case "cancelled":
             words = f"{_subject(call)} was cancelled"
-            return _made(call, State.CANCELLED, Reason.CANCELLED, words, "make the task again")
+            return _made(call, State.CANCELLED, Reason.CANCELLED, words, "submit the task again")
     words = (
-        f"the cluster knows no task {short_name(call.key)}: it never was made here, or it was "
-        "cancelled, or nobody holds its future any more"
+        f"no task {short_name(call.key)}: it was never submitted here, it was cancelled, or no "
+        "client holds its future any more"
     )
     close = f"did you mean {' or '.join(map(repr, call.close))}? " if call.close else ""
     return _made(call, State.UNKNOWN, Reason.UNKNOWN, words, f"{close}{_FAILURES}")

@@ -69,7 +69,7 @@ def clusters_table(clusters: Iterable[ClusterStatus], runs: Mapping[str, str], n
             *("-" if age_s is None else format_duration(age_s), run or "-"),
         )
         rows.append(row(status.id, values, texts))
-    return Table(CLUSTER_COLUMNS, tuple(rows), "no cluster and no run lives")
+    return Table(CLUSTER_COLUMNS, tuple(rows), "no running clusters or sessions")
 
 
 def _age_s(created_at: str, now: float) -> float | None:

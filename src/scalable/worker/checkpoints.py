@@ -117,7 +117,7 @@ class WorkerCheckpoints:
         if answer is None:
             raise ClusterError(
                 "this cluster has no checkpoints: its workers do not share the file system of the "
-                "one who started it",
+                "user who started it",
                 hint="use a target whose workers do (local, slurm), or keep the state yourself in "
                 "scalable.current_storage()",
             )

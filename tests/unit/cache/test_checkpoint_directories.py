@@ -48,7 +48,7 @@ def test_later_try_wins_and_the_earlier_one_is_told(checkpoints):
     later = checkpoints.begin("cluster", "call")
     with pytest.raises(FileNotFoundError):
         (path / "state").write_text("4")
-    with pytest.raises(ClusterError, match="a later try of the task has taken it over"):
+    with pytest.raises(ClusterError, match="a later attempt of the task has taken it over"):
         _ = earlier.path
     earlier.end(succeeded=True)
     assert (later.path / "state").read_text() == "3"
@@ -89,7 +89,7 @@ def test_first_tries_that_begin_at_once_do_not_write_beside_each_other(checkpoin
 
 
 def test_process_with_another_file_system_is_told(tmp_path):
-    with pytest.raises(ClusterError, match="is not there on"):
+    with pytest.raises(ClusterError, match="does not exist on"):
         Checkpoints(tmp_path / "results").begin("cluster", "call")
     assert not (tmp_path / "results").exists()
 

@@ -92,7 +92,7 @@ def test_function_that_cannot_be_followed_runs_each_time(store, caplog):
             return time.time_ns()
 
     assert stamped() != stamped()
-    assert caplog.text.count("not remembered") == 1
+    assert caplog.text.count("not cached") == 1
 
 
 def test_file_counts_by_name_and_content(tmp_path):

@@ -53,7 +53,7 @@ def test_equal_keys_have_no_difference(project):
         ({"source": SOURCE.replace("* year", "+ year")}, "the function climate_study.run changed"),
         ({"helper": HELPER.replace("1", "3")}, "the code of climate_helper.weigh changed"),
         ({"source": SOURCE.replace("= 2", "= 5")}, "the constant climate_study.SCALE changed"),
-        ({"year": 7}, "argument year is another"),
+        ({"year": 7}, "argument year changed"),
         (
             {"environment": {"image": "model:2", "environment:TOKEN": "secret"}},
             "the environment variable TOKEN is set now, was not before",
@@ -79,12 +79,12 @@ def test_code_is_told_before_arguments_and_packages(project):
     }
     assert sentences(now, before) == [
         "the code of climate_helper.weigh changed",
-        "argument scenario is another",
+        "argument scenario changed",
         "numpy is 2.3.5, was 2.3.1",
         "the image is model:2, was model:1",
     ]
     assert why_missed("climate_study.run", now, before) == (
-        "the code of climate_helper.weigh changed; argument scenario is another; "
+        "the code of climate_helper.weigh changed; argument scenario changed; "
         "numpy is 2.3.5, was 2.3.1; 1 more part of the key differs"
     )
 

@@ -303,7 +303,7 @@ def test_a_result_that_cannot_be_pickled_is_named_once(store, caplog):
     for _ in range(3):
         assert store.put(KEY, threading.Lock(), **FACTS) is None
     (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
-    assert "results of model.run are not remembered: a result of type _thread.lock" in (
+    assert "results of model.run are not cached: a result of type _thread.lock" in (
         record.getMessage()
     )
     assert store.reports.counts["unpicklable"] == 3

@@ -40,7 +40,7 @@ def test_a_result_for_which_there_is_no_room_is_left_out_with_one_warning(tmp_pa
     process = started(LIMITED, url, *KEYS[:4], stderr=subprocess.PIPE)
     errors = process.communicate(timeout=120)[1]
     assert process.returncode == 0, errors
-    assert errors.count("are not remembered") == 1
+    assert errors.count("are not cached") == 1
     assert ResultStore.open(url).get(KEYS[0]).value() == "small"
     assert not list((tmp_path / "results" / "entries").rglob(".*"))
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000

@@ -130,7 +130,7 @@ def small_disk(tmp_path):
 def test_calls_go_on_with_one_warning_when_the_disk_is_full(small_disk):
     done = finished(ON_A_FULL_DISK, small_disk / "results")
     assert 45 < int(done.stdout) < 80  # those for which there was room ran once
-    assert done.stderr.count("are not remembered") == 1, done.stderr
+    assert done.stderr.count("are not cached") == 1, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     store = ResultStore.open(small_disk / "results")
     assert store.verify().faults == ()

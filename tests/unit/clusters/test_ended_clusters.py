@@ -103,14 +103,14 @@ def test_a_scheduler_silent_for_long_on_another_machine_has_ended(unanswered, ca
     assert ending.end("one") is True
     assert not made.path.exists()
     assert "process 4711 on login1" in caplog.text
-    assert "what is left there cannot be ended from here" in caplog.text
+    assert "what is left there cannot be stopped from here" in caplog.text
 
 
 def test_a_scheduler_silent_for_a_moment_is_left_to_its_own_machine(unanswered):
     made = recorded(scheduler=ELSEWHERE, age_s=30)
     assert ending.gc(dry_run=True) == []
     with pytest.raises(
-        ClusterError, match=r"process 4711 on login1, cannot be asked.* status is 30"
+        ClusterError, match=r"process 4711 on login1, cannot be requested.* status is 30"
     ) as e:
         ending.end("one")
     assert "run `scalable down one` there; or here, once" in e.value.hint
@@ -136,7 +136,7 @@ def test_one_that_writes_has_not_ended_whatever_the_clocks_say(unanswered, monke
 def test_an_embedded_cluster_of_another_machine_ends_with_its_silence():
     made = recorded(embedded=True, creator=ELSEWHERE)
     made.write_status({"written_at": time.time() - 30, "state": "running"})
-    with pytest.raises(ClusterError, match="lives in process 4711 on login1 of its user"):
+    with pytest.raises(ClusterError, match="runs in process 4711 on login1 of its user"):
         ending.end("one")
     made.write_status({"written_at": time.time() - 130, "state": "running"})
     os.utime(made.path / "record.json", (0, 0))

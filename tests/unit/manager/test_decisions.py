@@ -174,7 +174,7 @@ def test_backoff_grows_and_is_bounded():
 def test_a_worker_that_restarts_itself_again_and_again_is_lost():
     restarting = unit("x", missing_since=9.0, starts=(1.0, 2.0, 3.0, 4.0, 5.0))
     (loss,) = decided({"x": {}}, [restarting]).lost
-    assert loss.reason == "its worker exited again and again"
+    assert loss.reason == "its worker kept exiting"
 
 
 def test_a_unit_whose_machine_is_taken_back_leaves_with_its_reason_once():

@@ -46,7 +46,7 @@ def test_plans_of_releases_without_some_keys_are_read():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"manifest_lock": None}, r"plan.manifest_lock is not a text: None"),
+        ({"manifest_lock": None}, r"plan.manifest_lock is not a string: None"),
         ({"scale_plan": {"workers_by_tag": {"model": 1.5}}}, "model is not a whole number: 1.5"),
         ({"scale_plan": {"workers_by_tag": {"model": True}}}, "is not a whole number: True"),
         ({"scale_plan": {"workers_by_tag": {"model": -1}}}, "model is -1, less than 0"),

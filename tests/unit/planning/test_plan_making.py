@@ -90,7 +90,7 @@ def test_on_local_only_max_workers_bounds():
     spec = request(*TWO, provider="local", options={"max_workers": None})
     made = plan(spec, "minimize time")
     assert counts(made) == {"model": 1, "post": 1}
-    assert made.binding.startswith("max_workers, which is not set: at most 1")
+    assert made.binding.startswith("max_workers or n_workers, which are not set: at most 1")
 
 
 def test_adaptive_bounds_are_totals():

@@ -379,7 +379,7 @@ def test_jobs_of_an_earlier_process_are_taken_over_by_their_exact_name(slurm, la
 def test_jobs_whose_comment_was_changed_are_counted_and_left(slurm, launcher, caplog):
     slurm.answer("squeue", line(51, 0, "RUNNING").replace("{", "site: {"))
     assert asyncio.run(launcher.adopt()) == {}
-    assert "1 jobs of an earlier process do not say which workers they are" in caplog.text
+    assert "1 jobs of an earlier process do not contain the names of their workers" in caplog.text
 
 
 def test_jobs_of_a_cancelled_request_are_cancelled_too(slurm, launcher, monkeypatch):

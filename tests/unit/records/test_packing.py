@@ -47,7 +47,7 @@ def test_files_are_packed_and_unpacked():
     ],
 )
 def test_nothing_else_is_taken_from_elsewhere(name):
-    with pytest.raises(ClusterError, match="is no file of a cluster"):
+    with pytest.raises(ClusterError, match="is not a file of a cluster"):
         unpack({name: "x"}, record())
     assert not ClusterDirectory.parent().exists() or not list(ClusterDirectory.parent().iterdir())
 

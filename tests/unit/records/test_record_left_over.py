@@ -371,7 +371,7 @@ def test_a_record_is_what_was_written_and_may_come_from_a_later_version(record):
 
 def test_an_embedded_cluster_has_no_access_file(record):
     made = running(record, identify_process(), embedded=True, creator=identify_process())
-    with pytest.raises(ClusterError, match=f"lives in process {os.getpid()}"):
+    with pytest.raises(ClusterError, match=f"runs in process {os.getpid()}"):
         AccessFile.of(made)
 
 

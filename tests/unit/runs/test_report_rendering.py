@@ -157,7 +157,7 @@ def test_a_failed_run_says_why():
 def test_an_empty_run():
     summary = summarize(RunRecord(path=Path("/runs/run-x"), run={}, status="running"))
     text = report.render_human(summary)
-    assert "Status:   running (not ended yet; the record is incomplete)" in text
+    assert "Status:   running (the record is incomplete)" in text
     assert "Started:  not known\nDuration: not known\nTasks:    none\n" in text
     assert "Workers:\n  none\nScaling events: 0 scale-up, 0 scale-down\n" in text
     assert "Failures" not in text

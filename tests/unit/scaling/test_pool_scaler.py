@@ -34,7 +34,7 @@ def test_calls_of_unknown_length_get_workers_that_find_it_out_first() -> None:
     )  # fmt: skip
     decision = PoolScaler().decide(view, TaskModel())
     assert 1 <= decision.workers < decide(PoolScaler(), view, duration_s=600.0) == 16
-    assert "lengths are not known" in decision.reason
+    assert "durations are not known" in decision.reason
     assert decide(PoolScaler(), view, duration_s=0.1) == 1
 
 

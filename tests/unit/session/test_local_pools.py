@@ -83,7 +83,7 @@ def test_the_directory_is_the_current_one(tmp_path, monkeypatch):
 
 def test_a_time_limit_that_is_not_a_duration_starts_nothing():
     session = ScalableSession.local({"a": 1})
-    with pytest.raises(ValueError, match="timeout_s='soon' is not a length of time"):
+    with pytest.raises(ValueError, match="timeout_s='soon' is not a duration"):
         session.start(timeout_s="soon")
     with pytest.raises(ClusterError, match="not running"):
         session.client  # noqa: B018

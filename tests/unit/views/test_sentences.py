@@ -90,13 +90,13 @@ CASES = [
     (needs("failed"), Reason.DEPENDENCIES, "in-0, which has failed"),
     (needs("lost", "lost", needed=40), Reason.DEPENDENCIES, "40 tasks (of the first 2): 2 are computed again"),
     (call("fetching", worker="a-1"), Reason.ARGUMENTS, "for its arguments, which are on their way there"),
-    (call("backoff", next_try=NextTry(20.0, 3, 4, "OSError: no")), Reason.BACKOFF, "waits 20.0 s before try 3 of 4: OSError: no"),
+    (call("backoff", next_try=NextTry(20.0, 3, 4, "OSError: no")), Reason.BACKOFF, "waits 20.0 s before attempt 3 of 4: OSError: no"),
     (call("held"), Reason.ARGUMENTS, "in its client until its arguments are on a worker"),
     (call("queued", FULL), Reason.FULL, "its slot is taken, by tasks of 'fit', the oldest for"),
     (call("assigned", FULL, worker="a-1"), Reason.FULL, "on worker a-1 for a slot of pool 'a'"),
-    (call("assigned", FULL, before=2, first=("fit-2",)), Reason.PRIORITY, "2 tasks with a higher priority or made earlier go before it, first fit-2"),
+    (call("assigned", FULL, before=2, first=("fit-2",)), Reason.PRIORITY, "2 tasks with a higher priority or submitted earlier go before it, first fit-2"),
     (call("assigned", leaving("scale-down"), worker="a-1"), Reason.LEAVING, "on worker a-1 of pool 'a'"),
-    (call("assigned", replace(FULL, running=(HOLDS,)), parent="outer-1"), Reason.HELD_SLOT, "neither can go on"),
+    (call("assigned", replace(FULL, running=(HOLDS,)), parent="outer-1"), Reason.HELD_SLOT, "neither can continue"),
     (call("assigned", replace(FULL, running=(HOLDS,))), Reason.HELD_SLOT, "outer-1 holds its slot while it waits"),
     (call("backlog", FULL, before=1), Reason.BACKLOG, "in its client until a slot is free; 1 task is before it"),
     (call("backlog", empty()), Reason.EMPTY, "in its client for pool 'a': it has no workers"),
@@ -109,7 +109,7 @@ CASES = [
     (call("failed"), Reason.FAILED, "task fit-9 has failed"),
     (call("failed", count=3, gone=True, failure=Failure("ValueError", "no", "", "a-1")), Reason.FAILED, "3 tasks of 'fit' have failed, the last on worker a-1: ValueError: no"),
     (call("cancelled"), Reason.CANCELLED, "was cancelled"),
-    (call("anything else"), Reason.UNKNOWN, "the cluster knows no task fit-9"),
+    (call("anything else"), Reason.UNKNOWN, "no task fit-9"),
 ]  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def test_advice_for_a_shell_is_made_of_commands():
 
     assert advice(no_worker(empty())) == "start some with `scalable scale climate a=1`"
     again = advice(no_worker(empty(wanted=1, reason="no image")))
-    assert again == "remove the cause, then `scalable scale climate a=1` tries again"
+    assert again == "remove the cause, then `scalable scale climate a=1` starts workers again"
     assert advice(needs("waiting")) == "see `scalable explain climate in-0`"
     assert (
         advice(call("running", children=1, child="in-1")) == "see `scalable explain climate in-1`"

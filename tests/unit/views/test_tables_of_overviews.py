@@ -99,8 +99,8 @@ def test_failures_are_grouped_by_cause_and_the_newest_is_first():
     assert cells(table, "tasks") == ["1", "3"]
     assert cells(table, "message") == ["no file", "no value"]
     words = dict(failure_in_words(failure("fit", 1), NOW))
-    assert (words["Arguments"], words["Call"]) == ("(3,)", "fit-1")
-    assert "Tries" not in words
+    assert (words["Arguments"], words["Key"]) == ("(3,)", "fit-1")
+    assert "Attempts" not in words
 
 
 def test_decisions_are_newest_first_with_their_reasons():

@@ -192,7 +192,7 @@ def test_the_details_of_a_task_name_its_running_calls():
     table = tasks_table(now)
     title, parts, about = details_of("tasks", table.rows[0], table, watched)
     assert (title, about) == ("task fit", "fit")
-    assert dict(parts)["Tasks that run longest"] == "fit-1 on small-7, for 12.0 s"
+    assert dict(parts)["Longest-running tasks"] == "fit-1 on small-7, for 12.0 s"
 
 
 def test_enter_shows_a_failure_whole_and_a_task_with_its_explanation():
@@ -284,7 +284,7 @@ def test_without_a_name_all_that_live_are_listed_and_enter_opens_one():
         await until(pilot, lambda: "End:" in shown(app))
         assert "id-1" in source.asked
         await pilot.press("escape")
-        await until(pilot, lambda: "Clusters and sessions" in shown(app))
+        await until(pilot, lambda: "clusters and sessions" in shown(app))
 
     run(source, story, name=None)
 

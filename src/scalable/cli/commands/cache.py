@@ -119,7 +119,7 @@ def _url(manifest: Path | None, target: str | None) -> str:
         urls = {Request.read(file, name).spec.results_url for name in targets}
     if len(urls) > 1:
         raise ClusterError(
-            f"the targets of {file} remember results in {len(urls)} places: "
+            f"the targets of {file} have {len(urls)} different caches: "
             f"{', '.join(sorted(url or 'your own directory' for url in urls))}",
             hint="choose one with --target",
         )
@@ -239,7 +239,7 @@ def _chosen(items: list[Item], keys: tuple[str, ...], function: str | None) -> l
 
 
 @command.command()
-@click.option("--remove", "removing", is_flag=True, help="Remove the faulty entries.")
+@click.option("--remove", "removing", is_flag=True, help="Remove the damaged entries.")
 @_store_options
 @output_options
 def verify(*, removing: bool, store: ResultStore, output: Output) -> int:

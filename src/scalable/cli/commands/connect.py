@@ -23,7 +23,7 @@ from scalable.records import AccessFile, find, write_access_file
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write a file with address and credentials, for clients and managers on other machines. "
-    "Who has it can use the cluster.",
+    "Anyone with this file can use the cluster.",
 )
 @output_options
 def command(name: str, *, file: Path | None, output: Output) -> int:
@@ -44,7 +44,7 @@ def command(name: str, *, file: Path | None, output: Output) -> int:
         raise click.FileError(str(file), hint=error.strerror) from error
     if f"//{LOOPBACK}:" in address:
         output.warn(
-            f"{address} is reached on this machine alone: for others, give the target an interface"
+            f"{address} is reached on this machine alone: for others, set interface in the target"
         )
     # `bundle` is the former key, for programs that read it.
     data = {"version": VERSION, "address": address, "access_file": str(file), "bundle": str(file)}

@@ -77,7 +77,7 @@ def _show(
         forward = ssh_command(page, host, record.owner)
     lines = [page]
     if forward is not None:
-        lines.append(f"from the machine in front of you, first: {forward}")
+        lines.append(f"on the machine with your browser, first: {forward}")
     data = {"version": VERSION, "name": record.name, "page": page, "ssh": forward}
     output.show(Result("\n".join(lines) + "\n", data))
     if opens and not webbrowser.open(page):

@@ -148,7 +148,7 @@ def port_row(host: str = "127.0.0.1") -> CheckRow:
             one.bind((host, 0))
             port = one.getsockname()[1]
     except OSError as error:
-        mend = "end programs that hold ports: ss -ltnp"
+        mend = "stop programs that hold ports: ss -ltnp"
         return CheckRow(
             "free ports", "fail", f"no port of {host} can be opened: {error.strerror}", mend
         )

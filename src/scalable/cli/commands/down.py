@@ -29,7 +29,7 @@ def command(name: str, *, yes: bool, output: Output) -> int:
     try:
         directory = find(name)
         known_as = _name(directory)
-        question = f"End cluster {known_as!r} ({_how_it_is(directory)})?"
+        question = f"Delete cluster {known_as!r} ({_how_it_is(directory)})?"
     except (UnknownClusterError, FileNotFoundError) as error:
         known = getattr(error, "hint", None)
         text = f"there is no cluster {name!r}" + (f" ({known})" if known else "")

@@ -18,7 +18,7 @@ from scalable.session.request import Request
 
 @click.command()
 @manifest_argument
-@target_option("Look also in the place of this target of the manifest, such as its region.")
+@target_option("Also search where this target of the manifest runs, such as in its region.")
 @click.option("--yes", is_flag=True, help="Remove them; by default they are only listed.")
 @output_options
 def command(manifest: Path | None, target: str | None, *, yes: bool, output: Output) -> int:

@@ -31,11 +31,13 @@ def command() -> None:
 @click.option(
     "--max", "limits", multiple=True, metavar="TAG=N", help="Maximum number of workers of a tag."
 )
-@click.option("--priority", type=int, default=0, help="Lower numbers are filled first.")
+@click.option(
+    "--priority", type=int, default=0, help="Managers with lower numbers get workers first."
+)
 @click.option(
     "--scheduler-address",
     metavar="HOST:PORT",
-    help="Where its workers reach the scheduler, if not where this manager does.",
+    help="Scheduler address for its workers, if it differs from the manager's own.",
 )
 @output_options
 def attach(
@@ -58,7 +60,7 @@ def attach(
     names.MANAGER.require(manager)
     request = Request.read(manifest, target)
     most = read_counts(limits)
-    output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C ends it")
+    output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C stops it")
     return manage(
         request,
         cluster,

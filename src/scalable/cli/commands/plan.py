@@ -52,7 +52,7 @@ LOCK_FILE = "manifest.lock"
 @click.option(
     "--show-manifests",
     is_flag=True,
-    help="Show every object that would be sent to the place; --output DIR writes files.",
+    help="Show every object that would be sent to the backend; --output DIR writes files.",
 )
 @click.option(
     "--detached",
@@ -92,7 +92,7 @@ def command(
         output.show(objects_result(request.objects(plan, detached=detached)))
         return 0
     if front and not plan.front:
-        output.note("policy manual leaves nothing to choose, so no front is drawn")
+        output.note("policy manual leaves nothing to choose, so there are no choices to draw")
     output.show(plan_result(plan, request.scripts() if show_script else {}, front=front))
     return 0
 

@@ -24,7 +24,7 @@ _SUFFIXES = frozenset({".html", ".htm"})
     "--compare",
     nargs=2,
     metavar="RUN RUN",
-    help="Compare two runs, by their ids or the beginnings of their ids.",
+    help="Compare two runs, by their ids or unique prefixes of them.",
 )
 @click.option(
     "--runs-dir",

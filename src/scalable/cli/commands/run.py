@@ -105,13 +105,13 @@ class RunCommand(click.Command):
     is_flag=False,
     flag_value=LAST,
     metavar="[RUN]",
-    help="Answer the tasks that succeeded in this run from its kept results; by default in the "
-    "last run of the project (and of --target) that kept any.",
+    help="Use the kept results of this run instead of running those tasks again; by default of "
+    "the last run of the project (and of --target) that kept any.",
 )
 @click.option(
     "--keep-despite-code",
     is_flag=True,
-    help="With --resume, also answer tasks of functions whose code has changed since that run; "
+    help="With --resume, also use results of functions whose code has changed since that run; "
     "only tasks that failed, or have other arguments, run.",
 )
 @click.option(
@@ -207,7 +207,7 @@ def command(  # noqa: PLR0913 - what a user may say
         if part is not None:
             flush_run(directory)
     if code:
-        output.note(f"{script} ended with exit code {_in_words(code)}")
+        output.note(f"{script} exited with code {_in_words(code)}")
     for sentence in unkept(runs):
         output.note(sentence)
     compared = None if resumed is None else _compared(resumed, runs, request, part)

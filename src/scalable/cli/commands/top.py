@@ -29,7 +29,7 @@ WIDTH = 100
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_cluster)
-@click.option("--once", is_flag=True, help="Print the present state, and end.")
+@click.option("--once", is_flag=True, help="Print the present state, and exit.")
 @output_options
 def command(name: str | None, *, once: bool, output: Output) -> int:
     """Watch pools, tasks, failures and costs in the terminal.

@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 @click.option("--no-wait", is_flag=True, help="Return before workers have started.")
 @click.option("--no-workers", is_flag=True, help="Start only the scheduler.")
 @click.option(
-    "--idle-timeout", type=Duration(), help="End the cluster after this long without work."
+    "--idle-timeout", type=Duration(), help="Stop the cluster after this time without work."
 )
-@click.option("--ttl", type=Duration(), help="End the cluster after this long in any case.")
+@click.option("--ttl", type=Duration(), help="Stop the cluster at this age, even if it has work.")
 @click.option("--processes", is_flag=True, help="On local targets: run each worker as a process.")
 @click.option(
     "--dashboard",
@@ -144,7 +144,7 @@ def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
             find(name)
             output.warn(
                 f"the start of cluster {name!r} continues: see `scalable status {name}`, "
-                f"or end it with `scalable down {name}`"
+                f"or delete it with `scalable down {name}`"
             )
         raise
 
@@ -191,7 +191,7 @@ def _outlook(request: Request, options: DetachOptions) -> str:
         limits = ", ".join(f"{tag} at most {n}" for tag, n in manager.limits.items())
         lines.append(
             f"Manager on {manager.target}: "
-            + ("filled by price" if by_price else f"priority {manager.priority}")
+            + ("by price" if by_price else f"priority {manager.priority}")
             + (f", {limits}" if limits else "")
         )
     return "\n".join(lines)
@@ -255,8 +255,8 @@ def _refuse_other_target(directory: ClusterDirectory, request: Request) -> None:
     if record.target != request.target:
         raise ClusterError(
             f"cluster {record.name!r} runs on target {record.target!r}, not on {request.target!r}",
-            hint="give another --name, or let target "
-            f"{request.target!r} feed it: scalable manager attach {record.name} --target "
+            hint="give another --name, or add workers from target "
+            f"{request.target!r}: scalable manager attach {record.name} --target "
             f"{request.target} --id {request.target}",
         )
 

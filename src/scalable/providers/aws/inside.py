@@ -69,7 +69,7 @@ class FargateTask:
         for network in self._metadata("").get("Networks") or ():
             for address in network.get("IPv4Addresses") or ():
                 return str(address)
-        raise ProviderError("the metadata of this task tell no address")
+        raise ProviderError("the metadata of this task contain no address")
 
     def stopped_units(self) -> frozenset[str]:
         """Return an empty set, since a task has only one unit."""
@@ -132,7 +132,7 @@ class Instance:
     def address(self) -> str:
         address = self._insisted(lambda: self._metadata("local-ipv4"))
         if address is None:
-            raise ProviderError("the metadata service tells no address of this instance")
+            raise ProviderError("the metadata service returns no address of this instance")
         return address
 
     def stopped_units(self) -> frozenset[str]:

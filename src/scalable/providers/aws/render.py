@@ -320,7 +320,7 @@ _WAITING = {
 }
 #: Stop codes that the program did not cause.
 _FROM_OUTSIDE = {
-    "SpotInterruption": "AWS took its spot capacity back",
+    "SpotInterruption": "AWS reclaimed its spot capacity",
     "TerminationNotice": "AWS ended its machine",
     "InfrastructureHealth": "AWS found its machine unhealthy",
     "UserInitiated": "it was stopped",
@@ -419,8 +419,8 @@ _INSTANCE_STATES = {
 #: Code for an instance that its own program has shut down.
 _BY_ITSELF = "Client.InstanceInitiatedShutdown"
 _INSTANCE_ENDS = {
-    "Server.SpotInstanceTermination": "AWS took its spot capacity back",
-    "Server.SpotInstanceShutdown": "AWS took its spot capacity back",
+    "Server.SpotInstanceTermination": "AWS reclaimed its spot capacity",
+    "Server.SpotInstanceShutdown": "AWS reclaimed its spot capacity",
     "Server.InsufficientInstanceCapacity": "AWS had no capacity",
     "Client.UserInitiatedShutdown": "it was terminated",
     _BY_ITSELF: "its program ended",

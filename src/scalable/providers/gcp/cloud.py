@@ -156,11 +156,13 @@ async def email_of(api: GoogleApi) -> str:
         # The token is in the body, because proxies log addresses.
         found = await api.request("POST", url, body=_form(access_token=credentials.token))
     except GoogleError as error:
-        raise ProviderError(f"Google does not tell whose credentials these are: {error}") from error
+        raise ProviderError(
+            f"Google does not return the account of these credentials: {error}"
+        ) from error
     email = str(found.get("email") or "")
     if not email:
         raise ProviderError(
-            "the credentials do not tell the e-mail of their account",
+            "the credentials contain no e-mail address of their account",
             hint="log in with `gcloud auth application-default login`, or use a service account",
         )
     return email

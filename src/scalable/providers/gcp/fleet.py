@@ -179,7 +179,7 @@ class Fleet:
         about = [o for o in page.get("items") or () if str(o.get("targetId")) == machine.id]
         kinds = {operation.get("operationType", ""): operation for operation in about}
         if "compute.instances.preempted" in kinds:
-            return dataclasses.replace(ended, reason="Google Cloud took the spot machine back")
+            return dataclasses.replace(ended, reason="Google Cloud preempted the spot machine")
         if "delete" in kinds:
             user = str(kinds["delete"].get("user") or "somebody")
             if user == self._accounts.get(_name(machine)):

@@ -63,7 +63,7 @@ class GoogleMachine:
     def address(self) -> str:
         address = metadata("instance/network-interfaces/0/ip")
         if address is None:
-            raise ProviderError("the metadata server does not tell this machine's address")
+            raise ProviderError("the metadata server does not return this machine's address")
         return address
 
     def stopped_units(self) -> frozenset[str]:

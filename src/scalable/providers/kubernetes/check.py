@@ -124,7 +124,7 @@ class _LiveCheck:
                 known = {}
             missing = wanted - {kind["name"] for kind in known.get("resources", ())}
             if missing:
-                message = f"the cluster does not know {', '.join(sorted(missing))} of {group}"
+                message = f"the cluster does not have {', '.join(sorted(missing))} of {group}"
                 found.append(self._bad("operator", message, self._form.installation))
         return found
 
@@ -244,8 +244,8 @@ class _LiveCheck:
                 others |= {its["name"] for its in made["spec"]["containers"]} - {CONTAINER}
         if others and self._spec.options["manager"] != "there":
             message = (
-                f"the pods also have the container {', '.join(sorted(others))}, which goes on when "
-                "ours has ended: if your process is killed, the pods of its session stay"
+                f"the pods also have the container {', '.join(sorted(others))}, which continues "
+                "after ours has exited: if your process is killed, the pods of its session stay"
             )
             hint = (
                 "make it an init container with restartPolicy: Always (Kubernetes 1.29), or write "

@@ -198,7 +198,7 @@ async def create(api: KubernetesApi, thing: render.Object, form: Form) -> None:
     except KubernetesError as error:
         if error.status != NOT_FOUND or kind not in form.custom_kinds:
             raise
-        message = f"the cluster does not know {kind.plural} of {kind.group}"
+        message = f"the cluster does not have {kind.plural} of {kind.group}"
         raise ProviderError(message, hint=form.installation) from error
 
 

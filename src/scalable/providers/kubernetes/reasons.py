@@ -41,7 +41,7 @@ _DISRUPTIONS = {
     "DeletionByTaintManager": _NODE_LOST,
     "DeletionByPodGC": _NODE_LOST,
     "EvictionByEvictionAPI": "evicted",
-    "TerminationByKubelet": "ended by its node",
+    "TerminationByKubelet": "stopped by its node",
 }
 DELETED = "its pod was deleted"
 #: Exit codes of programs that got SIGTERM, and SIGKILL after the grace period.
@@ -99,7 +99,7 @@ def _outside(status: Mapping[str, Any]) -> str | None:
         return _with_message(words, status.get("message"))
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            cause = _DISRUPTIONS.get(condition.get("reason", ""), "ended from outside")
+            cause = _DISRUPTIONS.get(condition.get("reason", ""), "stopped from outside")
             return _with_message(cause, condition.get("message"))
     return None
 
@@ -196,7 +196,7 @@ def _lacking(message: str) -> list[str]:
     if "node affinity" in message or "node selector" in message:
         found.append("no node has the labels of node_selector")
     if "persistentvolumeclaim" in message.lower():
-        found.append("a volume claim is not there")
+        found.append("a volume claim does not exist")
     return list(dict.fromkeys(found))
 
 

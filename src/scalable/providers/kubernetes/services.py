@@ -151,7 +151,7 @@ async def _make_root(api: KubernetesApi, root: render.Object, record: ClusterRec
             raise NameTakenError(
                 f"a cluster {record.name!r} exists already in namespace {resource.namespace!r}: "
                 f"job {name}",
-                hint=f"choose another name, or end it: scalable down {record.name}",
+                hint=f"choose another name, or delete it: scalable down {record.name}",
             )
         logger.debug("job %s of an ended cluster is deleted", name)
         await api.delete(resource, name, propagationPolicy="Foreground")

@@ -205,7 +205,7 @@ class LocalUnit:
         ended = asyncio.wrap_future(self._ended)
         await asyncio.wait([ended], timeout=TERMINATE_S)
         if not ended.done() and self._process is not None:
-            logger.debug("worker %s did not end when asked to: it is killed", self.name)
+            logger.debug("worker %s did not stop in time: it is killed", self.name)
             self._process.kill()
         if not ended.done():
             removal = 0.0 if self._belongings.removal is None else REMOVAL_S

@@ -309,7 +309,7 @@ def delete(cluster_id: str) -> list[str]:
         left = ", ".join(_describe(program) for program in programs(directory))
         if left:
             raise ProviderError(
-                f"processes of cluster {cluster_id} still run after {ROUNDS} attempts to end "
+                f"processes of cluster {cluster_id} still run after {ROUNDS} attempts to stop "
                 f"them: {left}"
             )
     for scratch in find_scratch(cluster_id):

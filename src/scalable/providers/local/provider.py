@@ -231,7 +231,7 @@ def _larger_than_machine(spec: DeploymentSpec) -> list[Diagnostic]:
         Diagnostic(
             "W_LARGER_THAN_MACHINE",
             ("components", tag, key),
-            f"{key} {asked} is more than this machine has ({has}); workers start all the same",
+            f"{key} {asked} is more than this machine has ({has}); workers start anyway",
             severity="warning",
         )
         for tag, key, asked, has in found

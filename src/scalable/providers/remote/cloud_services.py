@@ -156,7 +156,7 @@ async def _refuse_taken(
             found = machine.id
         raise NameTakenError(
             f"a cluster {record.name!r} exists already: {found}",
-            hint=f"choose another name, or end it: scalable down {record.name}",
+            hint=f"choose another name, or delete it: scalable down {record.name}",
         )
 
 

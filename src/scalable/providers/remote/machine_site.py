@@ -108,8 +108,8 @@ async def remove_all(
         if time.monotonic() > deadline:
             shown = ", ".join(sorted(machine.id for machine in left))
             raise ProviderError(
-                f"machines {shown} of cluster {frame.cluster_id} were told to end and are there "
-                f"after {REMOVAL_TIMEOUT_S:g} s"
+                f"machines {shown} of cluster {frame.cluster_id} were requested to stop and "
+                f"still exist after {REMOVAL_TIMEOUT_S:g} s"
             )
         left = [m for m in await cloud.machines(frame.marks()) if m.state is not MachineState.ENDED]
         starting = [m for m in left if m.state is not MachineState.ENDING]

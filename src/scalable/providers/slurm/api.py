@@ -82,7 +82,7 @@ class Slurm:
         if new := sorted(hidden - _named):
             _named.update(new)
             logger.warning(
-                "sbatch does not get %s, which would override what the manifest says about jobs",
+                "sbatch does not get %s, which would override the manifest's values",
                 ", ".join(f"{name}={os.environ[name]}" for name in new),
             )
         try:
@@ -97,7 +97,9 @@ class Slurm:
         if not job.isdigit():
             # The job may be in the queue anyway. The next request finds it there.
             said = shown.strip() or "nothing"
-            raise ProviderError(f"sbatch did not name a job; it said: {said}", transient=True)
+            raise ProviderError(
+                f"sbatch did not print a job id; its output: {said}", transient=True
+            )
         return int(job)
 
     async def queue(self) -> list[Element]:

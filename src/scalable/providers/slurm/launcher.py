@@ -203,8 +203,8 @@ class SlurmLauncher:
                 adopted[name] = tag
         if nameless:
             logger.warning(
-                "%d jobs of an earlier process do not say which workers they are: their comments "
-                "were changed. They are replaced, and end by themselves once they run",
+                "%d jobs of an earlier process do not contain the names of their workers: their "
+                "comments were changed. They are replaced, and exit by themselves once they run",
                 nameless,
             )
         return adopted

@@ -82,7 +82,7 @@ _REASONS = {
     "QOSMaxJobsPerUserLimit": "your QOS allows no more jobs at once",
     "QOSMaxCpuPerUserLimit": "your QOS allows you no more cores at once",
     "QOSMaxMemoryPerUser": "your QOS allows you no more memory at once",
-    "QOSMaxWallDurationPerJobLimit": "your QOS allows no job of that length; shorten the walltime",
+    "QOSMaxWallDurationPerJobLimit": "your QOS allows no job this long; shorten the walltime",
     "QOSResourceLimit": "your QOS has reached a limit",
     "QOSUsageThreshold": "your QOS has been used too much",
 }

@@ -37,7 +37,7 @@ def draw_front(plan: Plan) -> str:
     lines.append(f"{'':>{width}}  {first}{last:>{_COLUMNS - len(first)}}")
     return "\n".join(
         [
-            f"Front (time to the right, {unit} upwards; @ is this plan):",
+            f"Choices (time to the right, {unit} upwards; @ is this plan):",
             *(f"  {line}" for line in lines),
             "",
             *table(

@@ -11,11 +11,11 @@ from typing import Any
 from scalable.runs import CostSummary, PoolSummary, Quantiles, Summary, TaskNameSummary
 from scalable.runs.report.table import WIDTH, on_one_line, shorten, table
 from scalable.units import format_amount, format_bytes, format_duration
-from scalable.views.overview_tables import cache_in_words, reason_rows
+from scalable.views.overview_tables import STATE_WORDS, cache_in_words, reason_rows
 
 _NOT_CLOSED = {
     "interrupted": "its process ended without closing the run; the record is incomplete",
-    "running": "not ended yet; the record is incomplete",
+    "running": "the record is incomplete",
 }
 _DURATION_HEADER = ("task", "count", "failed", "median", "80%", "95%", "max", "total")
 _QUANTILES_HEADER = ("task", "median", "95%", "max")
@@ -50,7 +50,8 @@ def _head(summary: Summary) -> Iterator[str]:
     yield shorten(f"Target:   {on_one_line(summary.target + provider)}", WIDTH)
     yield f"Started:  {said_moment(summary.started_at)}"
     yield f"Duration: {said_duration(summary)}"
-    states = ", ".join(f"{count} {on_one_line(state)}" for state, count in summary.tasks.items())
+    words = {STATE_WORDS.get(state, state): count for state, count in summary.tasks.items()}
+    states = ", ".join(f"{count} {on_one_line(state)}" for state, count in words.items())
     yield shorten(f"Tasks:    {states or 'none'}", WIDTH)
 
 
@@ -118,10 +119,10 @@ def _remembered(summary: Summary) -> Iterator[str]:
     if found:
         names = sorted(found, key=lambda name: -found[name])
         shown = ", ".join(f"{on_one_line(n)} {found[n]}" for n in names[:_SHOWN_NAMES])
-        yield shorten(f"  found: {shown}", WIDTH)
+        yield shorten(f"  hits: {shown}", WIDTH)
     for task, count, reason, nearest in islice(reason_rows(totals), _SHOWN_REASONS):
-        beside = f" (beside {nearest})" if nearest else ""
-        yield shorten(f"  ran: {count} x {task}: {reason}{beside}", WIDTH)
+        closest = f" (nearest: {nearest})" if nearest else ""
+        yield shorten(f"  ran: {count} x {task}: {reason}{closest}", WIDTH)
     if len(totals.reasons) > _SHOWN_REASONS:
         yield f"  and {len(totals.reasons) - _SHOWN_REASONS} more reasons (see the JSON report)"
 
@@ -244,7 +245,7 @@ def _places(summary: Summary) -> Iterator[str]:
 
 
 def _artifact(artifact: Mapping[str, Any]) -> str:
-    where = artifact.get("path") or artifact.get("uri") or "unknown place"
+    where = artifact.get("path") or artifact.get("uri") or "unknown location"
     size = artifact.get("bytes")
     shown = f" ({format_bytes(size)})" if isinstance(size, (int, float)) else ""
     name = shorten(on_one_line(str(artifact.get("name") or "unnamed")), WIDTH // 2)

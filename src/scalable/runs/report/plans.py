@@ -68,7 +68,7 @@ def render_plan(plan: Plan) -> str:
         *([objective] if plan.objective else []),
         f"Time:      {_time(plan)}",
         *_wrapped("Cost:      ", _cost(plan)),
-        f"Lock:      {plan.manifest_lock}",
+        f"Digest:    {plan.manifest_lock}",
         "",
         "Workers:",
         *table(_HEADER, rows),
@@ -154,7 +154,7 @@ def plan_html(plan: Plan, *, time: str, cost: str) -> str:
         ("Target", f"{plan.target_name} (provider {plan.provider_name})"),
         ("Time", time),
         ("Cost", cost),
-        ("Lock", plan.manifest_lock[:12]),
+        ("Digest", plan.manifest_lock[:12]),
     ]
     if plan.objective:
         facts.insert(1, ("Objective", f"{plan.objective}, policy {plan.policy}"))

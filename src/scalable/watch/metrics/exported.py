@@ -80,7 +80,7 @@ def _cluster(overview: Overview) -> Iterator[Metric]:
 def _pools(pools: Mapping[str, PoolOverview]) -> Iterator[Metric]:
     tags = {tag: label(tag) for tag in pools}
     for name in ("wanted", "running", "launching", "draining", "failed", "suspended"):
-        words = f"The pool's {name} workers."
+        words = f"The pool's {'desired' if name == 'wanted' else name} workers."
         metric = GaugeMetricFamily(f"scalable_pool_{name}_workers", words, labels=["pool"])
         for tag, pool in pools.items():
             metric.add_metric([tags[tag]], getattr(pool.status, name))

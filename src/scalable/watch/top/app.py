@@ -52,7 +52,7 @@ class ListScreen(Screen[None]):
         self._sources, self._every_s = sources, every_s
 
     def compose(self) -> ComposeResult:
-        yield Static(Text("Clusters and sessions that live", "bold"), id="summary")
+        yield Static(Text("Running clusters and sessions", "bold"), id="summary")
         yield Static(Text("looking ..."), id="said")
         yield Grid(id="clusters")
         yield Footer()

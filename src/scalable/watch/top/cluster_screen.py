@@ -324,7 +324,7 @@ class ClusterScreen(Screen[None]):
                 self._change(lambda: self._source.drain(worker), f"{one_line(worker)} is drained")
 
         question = (
-            f"Drain worker {fitted(worker, 60)}?\n\nIts tasks end first, and its results move. "
+            f"Drain worker {fitted(worker, 60)}?\n\nIts tasks finish first, and its results move. "
             "Its manager then starts another worker in its place."
         )
         self.app.push_screen(Confirm(question), take)
@@ -431,7 +431,7 @@ def details_of(
                 for call in running
                 if call.name == name and (call.tag or "") == row.pool
             ]
-            parts += [("Tasks that run longest", "\n".join(lines))] if lines else []
+            parts += [("Longest-running tasks", "\n".join(lines))] if lines else []
             failed = [f for f in watched.failures if _name_of(f)[:LONGEST] == name][
                 -_SHOWN_FAILURES:
             ]

@@ -23,8 +23,8 @@ const time = (seconds) => {
 
 function facts(call) {
   return [["Task", call.name || null], ["Pool", call.tag],
-    ["Worker", call.worker], ["Tries", call.tries || null], ["Ran again because of", call.again],
-    ["Began", time(call.began)], ["Ended", time(call.ended)],
+    ["Worker", call.worker], ["Attempts", call.tries || null], ["Ran again because of", call.again],
+    ["Started", time(call.began)], ["Finished", time(call.ended)],
     ["Running time", call.duration_s === null ? null : duration(call.duration_s)],
     ["Queue", call.queued_s === null ? null : duration(call.queued_s)],
     ["Transfer", call.transfer_s ? duration(call.transfer_s) : null],

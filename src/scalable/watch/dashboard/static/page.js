@@ -24,7 +24,8 @@ function progress(counts) {
     if (width) parts.push(svg("rect", { class: state, x: from, y: 0, width, height: 10 }));
     from += width;
   }
-  const words = STATES.filter((s) => counts[s]).map((s) => `${counts[s]} ${s}`).join(", ");
+  const words = STATES.filter((s) => counts[s])
+    .map((s) => `${counts[s]} ${s === "found" ? "cached" : s}`).join(", ");
   const attributes = { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none",
     role: "img", "aria-label": words || "no tasks" };
   return svg("svg", attributes, parts);
@@ -52,11 +53,11 @@ function drawHead(now) {
   if (reruns.length) facts.push(["Ran again", reruns.join(", ")]);
   const { remembered } = now;
   if (remembered.found || remembered.missed) {
-    facts.push(["Found results", remembered.found], ["Time saved", duration(remembered.saved_s)]);
+    facts.push(["Cache hits", remembered.found], ["Time saved", duration(remembered.saved_s)]);
     const reasons = remembered.reasons.map((r) => `${r.count} x ${shown(r.task)}: ${shown(r.reason)}`);
     const more = reasons.length - SHOWN.reasons;
     const told = [...reasons.slice(0, SHOWN.reasons), ...(more > 0 ? [`${more} more reasons`] : [])];
-    facts.push(["Not found", [remembered.missed, ...told].join("; ")]);
+    facts.push(["Cache misses", [remembered.missed, ...told].join("; ")]);
   }
   if (cost) {
     facts.push(["Cost", `${money(cost.cost)} ${cost.currency}, ${money(cost.per_hour)} an hour`]);
@@ -85,7 +86,7 @@ function drawPools(now) {
       s.draining, s.failed, s.lost, `${pool.used_slots} of ${pool.slots}`, pool.waiting, limits,
       pool.cost ? money(pool.cost.cost) : "-", words.filter(Boolean).join("; ")];
   });
-  fill(at("pools"), [text("Pool"), number("Wanted"), number("Running"), number("Starting"),
+  fill(at("pools"), [text("Pool"), number("Desired"), number("Running"), number("Starting"),
     number("Busy"), number("Idle"), number("Draining"), number("Failed"), number("Lost"),
     number("Used slots"), number("Waiting tasks"), text("Count"), number("Cost"),
     text("Reason")], rows);
@@ -101,7 +102,7 @@ function drawTasks(now) {
       duration(task.mean_s), duration(task.mean_queued_s)];
   });
   fill(at("tasks"), [text("Task"), text("Pool"), ["Progress", ""], number("Running"),
-    number("Waiting"), number("Done"), number("Failed"), number("Cancelled"), number("Found"),
+    number("Waiting"), number("Done"), number("Failed"), number("Cancelled"), number("Cached"),
     number("Mean time"), number("Mean queue time")], rows);
 }
 
@@ -136,7 +137,7 @@ function drawUse() {
     const highest = Math.max(1, ...points.map((p) => Math.max(p[4], p[3])));
     const longest = Math.max(1, ...points.map((p) => p[5]));
     const [, , , used, slots, waiting] = points[points.length - 1];
-    const words = `${tag || "(without tag)"}: ${used} of ${slots} slots used, ${waiting} waiting tasks (most: ${longest})`;
+    const words = `${tag || "(without tag)"}: ${used} of ${slots} slots used, ${waiting} waiting tasks (peak: ${longest})`;
     const lines = [["slots", 4, highest], ["used", 3, highest], ["queue", 5, longest]].map(
       ([name, column, most]) => svg("path", { class: `line ${name}`,
         d: path(points.map((p) => [p[0], p[column]]), most) }));
@@ -168,7 +169,7 @@ function drawFailures() {
     const head = made("summary", `${count} x ${short(row.failure_class, 60)}: ${short(row.message)}`);
     part.append(head, factList([["Task", details.task_name],
       ["Arguments", details.arguments], ["Where", details.frame], ["Pool", details.tag],
-      ["Worker", details.worker], ["Tries", details.tries], ["Time", clock(row.timestamp)]]));
+      ["Worker", details.worker], ["Attempts", details.tries], ["Time", clock(row.timestamp)]]));
     const calls = rows.filter((each) => each.details && each.details.task_id).reverse();
     if (calls.length) {
       const links = made("p", "Tasks: ", "calls");
@@ -270,7 +271,7 @@ async function look() {
     silentSince ??= new Date();
     connection.hidden = false;
     const why = error.message === "token"
-      ? "the server at this address has another token, so the cluster was made anew: open its link"
+      ? "the server at this address has another token, so the cluster was started again: open its link"
       : "the scheduler is busy, or has ended";
     connection.textContent = `No answer since ${silentSince.toLocaleTimeString()}: ${why}. `
       + "This page shows its last state, and asks again.";
