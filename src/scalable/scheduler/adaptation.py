@@ -30,7 +30,7 @@ POOL_OBJECTIVES: Mapping[str | None, PoolObjective] = {
     "minimize cost": "cost",
     "minimize time": "time",
 }
-#: Maps the policy of a plan to the relative gain that a new worker count must bring.
+#: Maps the policy of a plan to the smallest relative gain for which a worker count changes.
 HYSTERESIS: Mapping[str | None, float] = {"safe": 0.05, "aggressive": 0.0}
 USUAL_HYSTERESIS = 0.005
 #: Number of changes kept in the log of an adaptive pool.
@@ -38,7 +38,7 @@ LOGGED_CHANGES = 1000
 
 
 class Adaptation:
-    """Adaptive pools of one cluster. ``maximum`` limits the workers of all pools together."""
+    """Adaptive pools of one cluster. ``maximum`` limits the workers of all its pools together."""
 
     def __init__(self, cluster: ClusterState) -> None:
         self.maximum: int | None = None
@@ -55,7 +55,7 @@ class Adaptation:
     def begin(
         self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
     ) -> PoolAdaptive:
-        """Make a pool adaptive with new bounds and options. Invalid ones raise ClusterError."""
+        """Make a pool adaptive. Raises ClusterError for invalid bounds or options."""
         pools = self._cluster.pools()
         check_tag(tag, pools, self._cluster.demand.totals)
         check_count(tag, minimum)
@@ -83,7 +83,7 @@ class Adaptation:
     ) -> None:
         """Make the pools of a manifest adaptive within their bounds (minimum, maximum).
         ``maximum`` limits all pools together, adaptive or not. ``expectations`` maps task names to
-        a tag, seconds and bytes. With the policy "safe", a count changes only for a clear gain.
+        tag, seconds and bytes. With the policy "safe", counts change only for a clear gain.
         """
         pool_objective = POOL_OBJECTIVES.get(objective, "balance")
         hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)
@@ -99,7 +99,7 @@ class Adaptation:
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
-        """Fix the given adaptive pools at their present counts. Ignore other pools."""
+        """Stop adapting the given pools, which keep their counts. Ignores fixed pools."""
         for tag in tags:
             adaptive = self._pools.pop(tag, None)
             if adaptive is not None:
@@ -133,7 +133,7 @@ class Adaptation:
                 self._cluster.scale({tag: count}, source="adaptive", reason=reason)
 
     def _measured(self) -> PoolViews:
-        """Return the input of the policies. The first call starts the counting of tasks."""
+        """Return the input of the policies. The first use starts the counting of tasks."""
         if self._views is None:
             self._workload = Workload(self._cluster.scheduler, self.model)
             TaskLog.of(self._cluster.scheduler).listen(self._workload)
@@ -206,7 +206,7 @@ class PoolAdaptive:
 
     @property
     def wished(self) -> int:
-        """Desired worker count: the larger of decision and busy workers, within the bounds."""
+        """Desired worker count within the bounds, at least the number of busy workers."""
         assert self.decision is not None
         count = max(self.decision.workers, self.minimum, self.busy)
         if self._superfluous < self.wait_count:

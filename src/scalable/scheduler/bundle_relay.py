@@ -136,7 +136,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._forward_returned(key=key, numbers=numbers, **message)
 
     def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
-        """Store how many slots the queued tasks of one of a client's executors need."""
+        """Store the number of slots that the queued tasks of a client's executor need."""
         if slots and client in self._scheduler.clients:
             self._backlogs[client, executor] = (tag, task, slots)
         else:
@@ -189,7 +189,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             self._scheduler.loop.call_later(LOOK_S, self._look)
 
     def _slots(self) -> dict[str, int]:
-        """Map tags to slots of the running workers, and ``""`` to their threads."""
+        """Map tags to the slots of running workers, and ``""`` to the threads of these workers."""
         slots: Counter[str] = Counter()
         for worker in self._scheduler.running:
             slots[""] += worker.nthreads
@@ -352,7 +352,7 @@ class LostBundles(Listener):
     # ----------------------------------------------------------------------------------------------
 
     def _before(self, call: LoggedTask) -> _Before | None:
-        """Return the facts about the lost bundle whose tasks a bundle resends, or None."""
+        """Return the entry of the lost bundle whose tasks the given bundle resends, or None."""
         after = (call.bundle or {}).get("after")
         return None if after is None else self._lost.get(after)
 
@@ -382,14 +382,14 @@ def _is_bundle(task: TaskState) -> bool:
 
 # Upload places ------------------------------------------------------------------------------------
 
-#: Largest number of workers compared, and of those returned: one may leave.
+#: Number of workers that are compared, and number that are returned, in case one leaves.
 COMPARED, NAMED = 20, 3
-#: Share of a worker's memory up to which it has space. Beyond it Dask spills results to disk.
+#: Share of a worker's memory limit up to which it gets uploads. Above it, Dask spills results.
 ROOMY = 0.6
 
 
 def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
-    """Return addresses of sampled workers with enough memory for an argument, or with the most."""
+    """Return addresses of workers with memory for an argument, else of those with the most."""
     running = list(scheduler.running)
     of_pool = [worker for worker in running if tag in worker.resources] if tag else running
     found = of_pool or running

@@ -25,7 +25,7 @@ from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_log import EndedTask, NestedCalls, Profiles, TaskLog
 from scalable.views.facts import CallFacts, Failure, NeededCall, NextTry, UnmetNeed
 
-#: Maximum number of needed tasks that are named, and that are examined.
+#: Maximum numbers of a task's dependencies that are named, and that are examined.
 SHOWN_NEEDED, LOOKED_NEEDED = 10, 1000
 #: Maximum number of tasks examined to find those ahead of a task.
 LOOKED_BEFORE = 20_000
@@ -41,7 +41,7 @@ def asked_tag(task: TaskState, pools: Mapping[str, Any]) -> str:
 
 
 def ask_of(task: TaskState, scheduler: Scheduler, pools: Mapping[str, Any]) -> UnmetNeed:
-    """Return those requirements of a task that no worker meets."""
+    """Return the requirements of a task that no worker meets."""
     asked = task.resource_restrictions or {}
     able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
     tags = tuple(tag for tag in asked if tag in pools)

@@ -23,7 +23,7 @@ logger = logging.getLogger("scalable.scheduler")
 
 
 class CodeStore:
-    """Module tables by code id, and sources by digest."""
+    """Stores each client's module versions: tables by code id, and sources by digest."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -84,7 +84,7 @@ class CodeStore:
         return sources_of(digests, self._sources)
 
     def use(self, code: str) -> None:
-        """Switch imports to the module versions of a code id, if this process may do so."""
+        """Switch imports to the module versions of a code id, if this process has an importer."""
         importer = here()
         if importer is not None:
             importer.use(code)
@@ -100,7 +100,7 @@ class CodeStore:
             send_to_client(self._scheduler, client, {"op": CODE, "carry": True})
 
     async def prepare(self, code: str) -> None:
-        """Unpack the files of a code id, if this process has to import modules from them."""
+        """Unpack the files of a code id, if this process imports modules from them."""
         if self._preparing.locked() or self._lacking(code) is not None:
             async with self._preparing:
                 await self._unpack(code)
@@ -140,7 +140,7 @@ class _Archive:
     """Archive that may not have arrived completely."""
 
     parts: dict[int, bytes] = field(default_factory=dict)
-    #: Monotonic time at which it was announced or its last part arrived.
+    #: Monotonic time of the announcement, or of the arrival of the latest part.
     heard_at: float = field(default_factory=time.monotonic)
     #: Set once all parts have arrived.
     complete: asyncio.Event = field(default_factory=asyncio.Event)

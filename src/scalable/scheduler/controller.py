@@ -43,7 +43,7 @@ CHECK_INTERVAL_S = 1.0
 #: Seconds that managers have to stop their units (the processes or jobs that bring workers) when
 #: the cluster stops. After that the scheduler closes.
 END_TIMEOUT_S = 30.0
-#: Seconds for messages to leave before the scheduler breaks its connections to clients.
+#: Seconds to send the last messages before the scheduler closes its connections to clients.
 TELL_S = 0.02
 
 
@@ -174,7 +174,7 @@ class Controller(SchedulerPlugin):
         active: Mapping[str, int],
         reason: str,
     ) -> Change:
-        """Add and remove workers as a :class:`ScaleDecision` does. May raise ClusterError."""
+        """Change desired counts by the fields of a ScaleDecision. May raise ClusterError."""
         decision = ScaleDecision(add, remove, reason, active_workers=active)
         counts = self.demand.decided(decision, self.pools())
         return self.scale(counts, source="decision", reason=reason)
@@ -309,7 +309,7 @@ class ManagerRpc:
         )
 
     def attach(self, instead_of: str | None = None, **fields: Any) -> AttachAnswer:
-        """Attach a manager. ``instead_of`` is the nonce of its stopped process, if any."""
+        """Attach a manager. ``instead_of`` is the nonce of the process that it replaces."""
         cluster, attachment = self._cluster, Attachment(**fields)
         if cluster.ending is not None:
             reason = f"the cluster ends: {cluster.ending}"
@@ -393,7 +393,7 @@ class Sharing:
         self._gather_by: float | None = None
 
     def share(self, now: float, running: Running | None = None) -> None:
-        """Divide the desired counts, unless expected managers are still awaited."""
+        """Divide the desired counts once the expected managers have attached, or after a wait."""
         if self._gathers(now):
             return
         running = self._counts.running() if running is None else running
@@ -536,7 +536,7 @@ class UnmanagedWorkers:
         self._lost: set[str] = set()
 
     def look(self, now: float) -> dict[str, str]:
-        """Return reasons to retire, by worker (``now`` in monotonic seconds)."""
+        """Map workers that must retire to the reason. ``now`` is in monotonic seconds."""
         strangers = self._managers.strangers(self._counts.claims(), now)
         for worker in strangers:
             logger.warning("worker %s retires: its manager does not know it", worker)
@@ -581,7 +581,7 @@ class WorkerVersions:
             logger.warning("worker %s has other versions: %s", worker, words)
 
     def shared(self, theirs: dict[str, Any]) -> dict[str, Any]:
-        """Return the stored copy of a set of versions, so that workers share one object."""
+        """Return the stored copy of these versions, so that all workers share one object."""
         return self._sets.setdefault(repr(theirs), theirs)
 
     @cached_property

@@ -43,7 +43,7 @@ class Demand:
         self._lock = threading.RLock()
 
     def want(self, tag: str, count: int, *, before: int, reason: str, source: str) -> None:
-        """Set a tag's desired count, and order it again even if it is unchanged."""
+        """Set a tag's desired count, and issue orders for it even if the count is unchanged."""
         check_count(tag, count)
         with self._lock:
             self.totals[tag] = count
@@ -96,7 +96,7 @@ class Demand:
             )
 
     def decided(self, decision: ScaleDecision, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Return the counts that a decision would lead to, by tag. May raise ClusterError."""
+        """Return the desired counts after a decision, by tag. May raise ClusterError."""
         for tag, change in decision.changes.items():
             check_tag(tag, pools, self.totals)
             check_count(tag, abs(change) if isinstance(change, int) else change)

@@ -51,12 +51,12 @@ _ON_WORKER = {
     "constrained": "assigned",
 }
 
-#: Seconds of a turn in the event loop. The scheduler's own turn for a task takes a millisecond.
+#: Longest time in seconds that an explanation occupies the event loop without a break.
 TURN_S = 0.005
 
 
 class Pace:
-    """Pauses a computation in the event loop after each turn of a given length."""
+    """Divides a long computation into turns of ``turn_s`` seconds in the event loop."""
 
     def __init__(self, turn_s: float = TURN_S) -> None:
         self._turn_s = turn_s
@@ -178,7 +178,7 @@ class Explainer:
         return self._scheduler.tasks.get(key)
 
     async def _states(self, tasks: Iterable[TaskState]) -> dict[Any, tuple[str, bool]]:
-        """Return each task's state on its worker and whether its slot is lent, by key."""
+        """Map keys to each task's state on its worker, and to whether it has seceded."""
         workers: dict[Any, list[Any]] = {}
         for task in tasks:
             if task.processing_on is not None:

@@ -34,7 +34,7 @@ class Limits:
     #: Time without a manager's heartbeat after which its idle workers retire.
     manager_grace_s: float = 1800.0
     #: Time after its start at which a batch system stops the scheduler's job. The cluster stops
-    #: :attr:`walltime_margin_s` before, so that its workers hand over and nothing is cut off.
+    #: :attr:`walltime_margin_s` earlier, so that workers can hand over their results.
     walltime_s: float | None = None
 
     @property
@@ -43,7 +43,7 @@ class Limits:
 
     @property
     def longest_s(self) -> float | None:
-        """The time after which the cluster stops in any case."""
+        """Time after which the cluster stops in any case, or None."""
         ends = [self.time_to_live_s]
         if self.walltime_s is not None:
             ends.append(self.walltime_s - self.walltime_margin_s)
@@ -60,7 +60,7 @@ class Lifetime:
         self._seen: tuple[int, int] = (0, 0)
 
     def look(self, ordered_at: float) -> str | None:
-        """Return why the cluster must stop, or None (``ordered_at`` in monotonic seconds)."""
+        """Return the reason to stop the cluster, or None. It was last scaled at ``ordered_at``."""
         now = time.monotonic()
         scheduler = self._scheduler
         seen = (scheduler.transition_counter, len(scheduler.clients))
@@ -87,8 +87,8 @@ class Lifetime:
         return working or count_tasks_without_worker(scheduler) > 0
 
     def ends_at(self) -> tuple[float | None, float | None]:
-        """Return when the cluster stops at the latest, and when if it gets no work. Epoch seconds,
-        or None without a limit.
+        """Return when the cluster stops at the latest, and when it stops if no work comes.
+        Both are in epoch seconds, or None without a limit.
         """
         offset = time.time() - time.monotonic()
         live, idle = self.limits.longest_s, self.limits.idle_timeout_s
@@ -102,12 +102,12 @@ class Lifetime:
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds between two rows about a machine that continues.
+#: Seconds between two rows about the costs of a machine that keeps running.
 ROWS_INTERVAL_S = 60.0
 
 
 class Spending:
-    """Counter of a cluster's costs that holds :class:`Demand` to the budget.
+    """Counts a cluster's costs, and limits :class:`Demand` to the budget.
     ``clock`` returns epoch seconds that never decrease. ``listeners`` get each row of the record.
     """
 
@@ -177,7 +177,7 @@ class Spending:
         self._record(self._meter.leave(manager, self._clock()))
 
     def end(self) -> None:
-        """Settle the costs of all machines when the scheduler closes, and write the last rows."""
+        """Count the costs of all machines up to now, and write the last rows."""
         if self._ended or not self.counts:
             return
         self._ended = True
@@ -269,7 +269,7 @@ class Spending:
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """State for a restarted scheduler as plain JSON values, or None without prices."""
+        """State for a restarted scheduler as plain JSON values, or None if nothing has a price."""
         if not self.counts:
             return None
         return {"meter": self._meter.to_dict(self._clock()), "budget": self.budget}

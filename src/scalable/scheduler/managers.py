@@ -61,7 +61,7 @@ class AttachedManagers:
         self, attachment: Attachment, now: float, instead_of: str | None = None
     ) -> AttachAnswer:
         """Attach a manager, or return a refusal.
-        It is refused if its id is in use, or if other workers of the same tag differ from its own.
+        The reason is a used id, or a tag for which another manager has different workers.
         """
         before = self._managers.get(attachment.manager)
         if before is not None and before.attachment.nonce not in (instead_of, attachment.nonce):
@@ -83,7 +83,7 @@ class AttachedManagers:
         return {"accepted": True, "reason": None, "holder": None}
 
     def _other_shape(self, attachment: Attachment) -> str | None:
-        """Return how offered workers differ from another manager's of the same tag, or None."""
+        """Return how the offered workers differ from another manager's of the same tag, or None."""
         for manager in self._managers.values():
             other = manager.attachment
             if other.manager == attachment.manager:

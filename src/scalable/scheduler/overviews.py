@@ -61,8 +61,8 @@ SAMPLES_INTERVAL_S = 1.0
 #: Largest numbers of spans and failures in one answer, the newest ones. A reader that polls each
 #: second misses none unless there are more in a second.
 SPANS_AT_ONCE, FAILURES_AT_ONCE = 1_000, 100
-#: Largest number of samples in one answer, times the number of pools. If there are more, samples at
-#: even distances are returned.
+#: Largest product of samples and pools in one answer. If there are more samples, some at even
+#: distances are returned.
 SAMPLED_POOLS_AT_ONCE = 4_000
 
 KINDS = frozenset([*KEPT, "samples"])
@@ -138,7 +138,7 @@ LONGEST_KEY = 300
 #: Tasks shorter than this, in seconds, are joined with the task before them on the same worker, if
 #: it has the same name. The gap between the two must be shorter too.
 JOINED_S = 0.02
-#: Number of failure classes that are counted separately, and the name for all others.
+#: Number of failure classes that are counted separately. The others share one name.
 COUNTED_CLASSES = 50
 OTHER_CLASSES = "(other classes)"
 #: Maximum number of characters of a failure class. The rest is cut off.
@@ -242,11 +242,11 @@ def _shortened_row(row: dict[str, Any]) -> dict[str, Any]:
 
 # Overviews ----------------------------------------------------------------------------------------
 
-#: Seconds for which an overview is returned to all readers.
+#: Seconds for which a computed overview is reused for all readers.
 FRESH_S = 0.5
 #: Number of rows of task names in an overview. The others are summed up in one row per pool.
 SHOWN_NAMES = 200
-#: Number of reasons for leaving workers that a pool shows, the most frequent ones.
+#: Number of reasons for leaving workers in a pool's overview. The most frequent are kept.
 SHOWN_REASONS = 10
 #: Number of running tasks in an overview.
 SHOWN_RUNNING = 50
@@ -504,20 +504,20 @@ def _rank(task: TaskOverview) -> tuple[bool, int, int, str]:
 
 # Lasting names ------------------------------------------------------------------------------------
 
-#: Number of task names that have a row each. Tasks of other names are counted by the prefix of the
-#: name, in as many rows again, and then in one.
+#: Number of task names with a row of their own. The next names share as many rows, one for each
+#: prefix. All others share one row.
 LASTING_ROWS = 100
 
 
 class LastingNames:
-    """Sums of task names in a few rows. Row names never change, and numbers never fall."""
+    """Sums up task names in a limited number of rows. Row names are stable, and sums never fall."""
 
     def __init__(self) -> None:
         self._row_of: dict[tuple[str, str | None], tuple[str, str | None]] = {}
         self._rows: set[tuple[str, str | None]] = set()
 
     def of(self, tasks: Iterable[TaskOverview]) -> tuple[TaskOverview, ...]:
-        """Return the lasting rows updated with the numbers of the given rows."""
+        """Add up the given rows by lasting row (name, prefix or all others). Return the sums."""
         sums: dict[tuple[str, str | None], list[float]] = {}
         for task in tasks:
             key = task.name, task.tag
@@ -555,7 +555,7 @@ def _task(name: str, tag: str | None, numbers: Sequence[float]) -> TaskOverview:
 
 # Single workers -----------------------------------------------------------------------------------
 
-#: Largest number of workers in one answer, which blocks the event loop for a few milliseconds.
+#: Largest number of workers in one answer. It blocks the event loop for a few milliseconds.
 WORKERS_AT_ONCE = 250
 #: Number of task names of a worker, and maximum number of characters of each.
 SHOWN_TASKS, LONGEST_TASK = 3, 100

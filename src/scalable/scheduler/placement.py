@@ -12,7 +12,7 @@ from distributed.scheduler import TaskState, WorkerState
 FEW_WORKERS = 20
 #: Number of workers that are compared for each task if there are more than ``FEW_WORKERS``.
 COMPARED = 4
-#: Largest number of workers compared for a task among the workers that hold its input.
+#: Largest number of workers compared for a task with inputs, among those that hold an input.
 HOLDERS = 20
 
 

@@ -43,8 +43,7 @@ from scalable.views.facts import (
 
 #: Maximum number of running tasks in the facts about a pool.
 SHOWN_RUNNING = 20
-#: Number of the first tasks sent to a worker that are examined, beyond those that it can run, to
-#: find the ones that it has started.
+#: Number of assigned tasks, beyond a worker's threads, among which its running tasks are looked up.
 LOOKED_SENT = 50
 
 
@@ -161,7 +160,7 @@ class PoolReader:
         )
 
     def workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
-        """Return the connected workers of a tag. Without one, return untagged or else all ones."""
+        """Return the connected workers of a tag, else the untagged ones, else all workers."""
         workers = self._scheduler.workers
         if tag:
             return [workers[address] for address in self._scheduler.resources.get(tag) or ()]

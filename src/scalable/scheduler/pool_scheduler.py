@@ -271,7 +271,7 @@ class CheckpointPlace:
         offer(scheduler, {Handler.CHECKPOINTS: self.prepared})
 
     async def prepared(self) -> dict[str, str] | None:
-        """Return directory and group, error and hint, or None without a shared file system."""
+        """Return directory and group, or error and hint. None if no file system is shared."""
         if self._scheduler.code.carries:
             return None
         try:
@@ -343,7 +343,7 @@ class Failures(Listener):
 
 
 class UnknownDurations(Listener):
-    """Drops a task from work stealing when the scheduler forgets it."""
+    """Removes a forgotten task from Dask's sets of tasks with unknown durations."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -37,9 +37,9 @@ from scalable.scheduler.task_log import (
 logger = logging.getLogger("scalable.scheduler")
 
 FLUSH_INTERVAL_S = 0.5
-#: Shortest time between two rows about a worker's resource use, and largest number of such rows at
-#: once. With more than 100 workers each has a row less often, so that neither the record nor a turn
-#: of the event loop grows with the number of workers.
+#: Shortest time between two rows about a worker's resource use, and largest number of rows written
+#: at once. With more than 100 workers each has fewer rows, which bounds the record's size and each
+#: turn of the event loop.
 RESOURCES_INTERVAL_S = 5.0
 RESOURCES_AT_ONCE = 10
 #: Number of collected rows that are written early. Writing blocks the event loop.
@@ -71,7 +71,7 @@ class _Pending:
         self.bundled = bundle is not None
         self.began = False
         self.again: tuple[str, str | None] | None = None
-        #: Number of tasks that start again. Tasks of a bundle were started in another one.
+        #: Number of tasks in it that start again. A bundle resends tasks of a lost bundle.
         self.repeats = 1 if bundle is None else int(bundle.get("again", 1))
         # A bundle (a batch of tasks) has no row if its tasks have their own rows.
         self.running = self.silent = bundle is not None and bundle["rows"]
@@ -191,7 +191,7 @@ class Recorder(Listener):
         entry.again, call.again = call.again, None
 
     def _settle_again(self, entry: _Pending, call: LoggedTask, end: EndedTask | None) -> None:
-        """Record the reason for a restart of a task that was lost before it was seen running."""
+        """Record why a task restarts that was lost before a heartbeat reported it as running."""
         killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
         if call.again is not None or (killed and call.bundle is None):
             self._rerun(entry)
@@ -320,7 +320,7 @@ class Recorder(Listener):
         self._run.extend(stream, [row])
 
     def _note_manager(self, worker: str, removed: bool) -> None:
-        """Record that a manager reports a worker, or forget a worker that is already gone."""
+        """Record whether a manager reports a worker as removed. Forget workers that have left."""
         if removed and worker not in self._names:
             self._managed.pop(worker, None)
         else:
@@ -403,7 +403,7 @@ class Recorder(Listener):
 
 # Task rows ----------------------------------------------------------------------------------------
 
-#: Largest number of pairs of task name and tag whose encoded string is cached.
+#: Number of pairs of task name and tag whose encoded row start is cached.
 KEPT_HEADS = 1000
 #: Counts for a bundle that its client withdrew, cancelled, or lost with its worker.
 NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": ()}

@@ -225,10 +225,10 @@ def _surroundings(component: ComponentSpec) -> tuple[Any, ...]:
 
 #: Seconds to wait for the reason of a loss, which a manager detects after the scheduler.
 REASON_S = 15.0
-#: Seconds before the end of its walltime from which on the walltime may have ended a worker.
+#: A worker lost up to this many seconds before the end of its walltime counts as cut off by it.
 EARLY_S = 15.0
-#: Part of the walltime for which a task has to run to be counted as too long for it, and number of
-#: times after which it fails.
+#: A cut-off task counts as too long if it ran for this part of the walltime, and fails the second
+#: time.
 LARGE_PART = 0.5
 MOST_CUT_OFF = 2
 #: Number of lost workers, and of tasks that have lost one, that are kept.
@@ -379,7 +379,7 @@ class LossReasons(Listener):
                 self._scheduler.log_event(WAITING_TOPIC, event)
 
     def ended_for_memory(self, workers: Iterable[str]) -> None:
-        """Treat the tasks of these lost workers as :meth:`out_of_memory` does, unless it has."""
+        """Treat the tasks of lost workers as :meth:`out_of_memory` does, unless it was called."""
         for name in set(workers) - self._counted.keys():
             self._ended_for_memory[name] = None
             _forget_oldest(self._ended_for_memory)

@@ -31,8 +31,8 @@ from scalable.protocol.streams import (
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Number of streams at a time, and of those from one address. So a peer without the cluster's
-#: certificate cannot lock others out from one address.
+#: Largest number of streams at a time, in all and from one address. The second limit stops a peer
+#: without the cluster's certificate from using all streams.
 MOST_STREAMS, MOST_FROM_ONE = 512, 128
 #: Number of connections at a time that have not sent their hello.
 MOST_GREETINGS = 64
@@ -45,7 +45,7 @@ CLOSE_TIMEOUT_S = 1.0
 
 @dataclass(eq=False)
 class _Kept:
-    """Stream and its current carrier."""
+    """Stream and its carrier, the connection that transports it at present."""
 
     end: StreamEnd
     runs: asyncio.Task[None]
@@ -59,10 +59,10 @@ class _Kept:
 
 class StreamRelay:
     """Server that carries streams to the scheduler in a separate thread.
-    The thread spares the scheduler's event loop, and sends signs of life while that loop is busy. A
-    stream's id is required to continue it. Content is encrypted between client and scheduler. By
-    default only this machine or pod can connect, as port forwarding does. ``kept_s`` is in seconds
-    without a carrier, and ``window`` in bytes kept per stream and direction.
+    The thread answers pings while the scheduler's event loop is busy. A client needs the stream's
+    id to continue a stream. Content is encrypted between client and scheduler. By default only this
+    machine or pod can connect, as port forwarding does. Streams without a connection are kept for
+    ``kept_s`` seconds. ``window`` is the bytes kept per stream and direction.
     """
 
     def __init__(

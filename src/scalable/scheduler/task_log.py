@@ -152,7 +152,7 @@ class EndedTask:
 
     @property
     def failures(self) -> tuple[FailedCall, ...]:
-        """Failed tasks, each reported once, without those that failed because of others."""
+        """Failed tasks, each reported once, without those that failed because of a dependency."""
         if self._failures is None:
             self._failures = tuple(self._failed_calls())
         return self._failures
@@ -396,7 +396,7 @@ class HeardOutcomes:
     name: str
     tag: str | None
     outcomes: Sequence[CacheOutcome]
-    #: Key of the Dask task that ran them, None if their client found the results.
+    #: Key of the Dask task that ran the tasks, or None if their client found the results.
     task_id: str | None = None
 
     def rows(self, timestamp: float) -> list[Mapping[str, Any]]:
@@ -409,7 +409,7 @@ class HeardOutcomes:
 def take_found(
     hear: Callable[[HeardOutcomes], None], calls: Iterable[Sequence[Any]], client: str
 ) -> None:
-    """Report a client's cache hits (name, tag or "", number, and seconds saved)."""
+    """Pass a client's cache hits to ``hear``: name, tag or "", number and seconds saved."""
     del client
     for name, tag, count, saved_s in calls:
         outcome = CacheOutcome(OutcomeKind.FOUND, int(count), float(saved_s))
@@ -420,7 +420,7 @@ def take_found(
 
 #: Class of the error with which the scheduler fails a task whose worker ran out of memory.
 OUT_OF_MEMORY = "OutOfMemory"
-#: Classes of errors with which a task fails that is lost with its worker.
+#: Error classes of tasks that failed because their worker was lost.
 _OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
 
 

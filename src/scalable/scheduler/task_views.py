@@ -41,7 +41,7 @@ class result:  # noqa: N801 - shown as a word, as in ``(result(of='load-1'), 2)`
 
 
 class _ResultMapping:
-    """Mapping that has a :class:`result` for each key."""
+    """Mapping that returns a placeholder (:class:`result`) for each key."""
 
     def get(self, key: Any, _: Any = None) -> result:
         return result(str(key)[:200])
@@ -155,7 +155,7 @@ class CallViews:
         return next((ws for ws in workers if str(ws.name) == name), None) if name else None
 
     async def _asked(self, worker: WorkerState, key: Any, notes: list[str]) -> Mapping[str, Any]:
-        """Return the worker's facts about a task, or none if it does not answer in time."""
+        """Return the worker's facts about a task. Empty if the worker does not answer in time."""
         try:
             calls = WorkerCalls(self._scheduler.rpc(worker.address))
             return await asyncio.wait_for(calls.shown_call(key), ASK_TIMEOUT_S)

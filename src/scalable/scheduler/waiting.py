@@ -35,8 +35,8 @@ WAIT_BEFORE_WORD_S = 2.0
 REPEAT_WORD_S = 60.0
 #: Stands for all clients of the cluster, if the waiting ones are unknown.
 EVERYBODY = ""
-#: Seconds without a heartbeat, beyond two that are due, after which a worker is reported as silent,
-#: and largest number of workers that one message names.
+#: Seconds since the last heartbeat, plus two heartbeat intervals, after which a worker is reported
+#: as silent. One message names at most ``NAMED_SILENT`` workers.
 SILENT_S = 30.0
 NAMED_SILENT = 5
 

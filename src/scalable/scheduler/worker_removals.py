@@ -29,8 +29,7 @@ from scalable.scheduler.placement import TagPlacement
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Number of lost workers whose tasks, or whose planned exit, are kept. A whole pool may vanish at
-#: once.
+#: Number of lost workers about which facts are kept. It covers the loss of a whole pool at once.
 KEPT_LOSSES = 10_000
 #: Largest number of names kept for :meth:`WorkerRemovals.withhold_work`. The oldest are dropped.
 MOST_WITHHELD = 10_000
@@ -119,7 +118,7 @@ class WorkerRemovals:
 
     def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
         """Withhold work from units without a connected worker. Return connected workers' names.
-        Required before a unit may be stopped without draining.
+        A unit is a job or process with workers. Required before it may be stopped without draining.
         """
         present = {str(ws.name) for ws in self.scheduler.workers.values()}
         connected: list[str] = []
@@ -257,8 +256,8 @@ RETRY_HOLDING_S = 2.0
 ASK_TIMEOUT_S = 30.0
 #: Seconds after which a worker leaves even if it takes part in shuffles.
 SHUFFLES_LIMIT_S = 600.0
-#: Seconds before its deadline at which a worker leaves even if tasks run, and at which it leaves
-#: even if results could not be moved. Never more than the given part of its time.
+#: Seconds before its deadline at which a worker leaves even if tasks run, or (``FORCE``) even if
+#: results were not moved. At most the given part of the worker's remaining time.
 LEAVE_BEFORE_S, LEAVE_PART = 8.0, 0.5
 FORCE_BEFORE_S, FORCE_PART = 3.0, 0.2
 MOVE_INTERVAL_S = 1.0
@@ -503,7 +502,7 @@ class Retirements:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        #: Answers by address, of the workers that are collected, and of those that retire.
+        #: Pending answers by address: of workers that wait for a batch, and of those that retire.
         self._asked: dict[str, asyncio.Future[bool]] = {}
         self._retiring: dict[str, asyncio.Future[bool]] = {}
         self._batches = set[asyncio.Task[None]]()
