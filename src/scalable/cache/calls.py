@@ -50,7 +50,7 @@ class CachedFunction:
     store: ResultStore
     #: None to make the key here, because an argument is the result of a task without a key.
     key: CallKey | None
-    #: These three make the key here; see :meth:`scalable.cache.key.KeyMaker.key`.
+    #: Arguments of :meth:`scalable.cache.key.KeyMaker.key`, used if ``key`` is None.
     options: KeyOptions = field(default_factory=KeyOptions)
     environment: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, str] | None = None
@@ -105,8 +105,8 @@ class CachedFunction:
     def _content(
         self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> dict[str, str]:
-        """Return the part with the digest of a task's code and of the content of its arguments.
-        It is empty if the key has their content, or if they have no stable content.
+        """Return the part with a digest of the task's code and of its arguments' content.
+        It is empty if ``key`` covers the content already, or if the content is not stable.
         """
         if not key.of_results:
             return {}

@@ -35,7 +35,7 @@ _DIRECTORY: Final = "checkpoints"
 #: Prefix of the names of directories that are being made or removed.
 _HIDDEN: Final = "."
 _TRY = re.compile(r"(\d+)-[0-9a-f]{16}")
-#: Number of attempts to get a directory that other attempts of the task may take first.
+#: Number of attempts to take a directory that another attempt of the task may take first.
 _ATTEMPTS: Final = 20
 
 
@@ -225,7 +225,7 @@ def _lease_key(path: Path) -> str:
 
 
 def _removed(path: Path, root: Path) -> None:
-    """Delete a directory after renaming it, so that no part is visible. Gone is success."""
+    """Delete a directory, renamed first so that no part of it is visible. May be missing."""
     gone = root / f"{_HIDDEN}{secrets.token_hex(8)}"
     with suppress(FileNotFoundError):
         path.rename(gone)

@@ -176,7 +176,7 @@ class Reach:
         return [kind.__qualname__, kind.__bases__, type(kind), found, said]
 
     def _module(self, module: types.ModuleType) -> list[Any]:
-        """Return the content of a module when any of its names may be used."""
+        """Return the content of a module of which the task may use any name."""
         self._note_imports(module.__name__)
         self._watch(lambda: tuple(vars(module).values()))
         found: list[tuple[str, Any]] = []
@@ -519,7 +519,7 @@ _ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 #: Built-in functions that reach code by names that are known only at run time.
 DYNAMIC: Final = frozenset({"eval", "exec", "compile", "globals", "__import__"})
-#: Names of Python's own modules that do so.
+#: Names in Python's own modules that reach code in the same way.
 IMPORTERS: Final = frozenset(
     {
         *(("builtins", name) for name in DYNAMIC),

@@ -39,7 +39,7 @@ from scalable.protocol.code import is_own, read_source
 
 #: Size of a digest in bytes.
 DIGEST_SIZE: Final = 32
-#: Immutable types: a value that occurs twice is equal to a shared one.
+#: Immutable types. Two equal values of them are the same as one value that is used twice.
 _IMMUTABLE = (
     decimal.Decimal, fractions.Fraction, dt.date, dt.time, dt.timedelta,
     dt.tzinfo, uuid.UUID, PurePath, range, slice,
@@ -70,7 +70,7 @@ class Contents:
         # ``code_id`` notes code that a value contains, and returns its part name. ``future_key``
         # returns None for other objects. Without ``files``, each ``File`` is read.
         self.code_id, self.future_key, self.files = code_id, future_key, files
-        #: Some values are results of tasks, written as the keys of these.
+        #: True if some values are futures, which are written as the keys of their tasks.
         self.has_futures = False
         self._hash = blake2b(digest_size=DIGEST_SIZE)
         # Objects are kept, so that their ids are not reused.

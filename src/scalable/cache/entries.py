@@ -47,7 +47,7 @@ class Unreadable(Exception):  # noqa: N818 - an outcome of reading, which never 
         #: One word for counting, such as ``torn``, ``corrupt``, ``foreign``, ``version`` or
         #: ``owner``.
         self.kind = kind
-        #: What is wrong, to be written after the name of the entry.
+        #: Description of the problem, to follow the entry's name in a message.
         self.reason = reason
 
 

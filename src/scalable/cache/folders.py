@@ -36,7 +36,7 @@ from scalable.files import write_whole
 
 logger = logging.getLogger("scalable.cache")
 
-#: Seconds after a noted use for which no other use is noted.
+#: Seconds after a recorded use in which further uses are not recorded.
 NOTED_S = 60.0
 _WRITING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Maximum number of pieces of one ``writev`` (IOV_MAX is at least 1024 on Linux).
@@ -263,7 +263,7 @@ class Known:
     created: dict[str, float] = field(default_factory=dict)
     #: Keys that contain a part, by its name and its string.
     holders: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
-    #: Inode, and number of bytes that were read, by name of the file.
+    #: Inode and number of bytes read so far, by file name.
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     counter: Iterator[int] = field(default_factory=count)
 

@@ -21,7 +21,7 @@ class Item:
     size: int
     #: Time of the last use in seconds since the epoch, by the clock of the backend.
     used: float
-    #: None if it cannot be read.
+    #: Description of the entry, or None if it cannot be read.
     entry: Entry | None
 
 

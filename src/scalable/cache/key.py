@@ -32,7 +32,7 @@ from scalable.protocol.code import read_source
 
 logger = logging.getLogger("scalable.cache")
 
-#: Version of the way in which keys are made. Results of other versions are not found.
+#: Version of the rules by which keys are made. Results with keys of other versions are not found.
 KEY_VERSION: Final = "1"
 #: Largest number of functions whose code is kept in memory.
 _FUNCTIONS: Final = 512
@@ -49,7 +49,7 @@ class CallKey:
     parts: Mapping[str, str]
     #: Name of the function with its module.
     function: str
-    #: Some arguments are results of other tasks, for which the keys of these stand.
+    #: True if arguments are results of other tasks. The key then covers the keys of these tasks.
     of_results: bool = False
 
 
@@ -108,7 +108,7 @@ class Signature:
     def _as_given(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Iterable[tuple[str, Any]] | None:
-        """Return the given arguments, and the number of those without a name."""
+        """Return the given arguments by name, and the number of positional arguments."""
         try:
             bound = self._whole.bind_partial(*args, **kwargs)
         except TypeError:  # the decorator may take others
@@ -326,9 +326,9 @@ def _distributions() -> dict[str, list[str]]:
 
 #: Programs that can identify the images of this machine.
 PROGRAMS: Final = ("podman", "docker")
-#: Longest wait for one of them, in seconds.
+#: Seconds to wait for the answer of one of these programs.
 ANSWER_S: Final = 10.0
-#: Marks a name that contains the image's digest.
+#: Part of an image name that contains the image's digest.
 _PINNED: Final = "@sha256:"
 
 

@@ -104,7 +104,7 @@ class Leases:
         self._stale_s = stale_s
         self._renewed_s = renewed_s
         self._owned: dict[str, _Owned] = {}
-        #: Identity and time of each watched lease, and when this process found them first.
+        #: Identity and time of each watched lease, and when this process first observed both.
         self._watched: dict[Path, tuple[_Seen, float]] = {}
         self._process = os.getpid()
         self._lock = threading.Lock()

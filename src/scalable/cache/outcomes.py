@@ -39,9 +39,9 @@ class Verified:
     """Outcome of reading all entries of a store."""
 
     entries: int
-    #: In bytes.
+    #: Size of all entries in bytes.
     size: int
-    #: Entries that are not usable, each with its reason.
+    #: Unusable entries, each with its reason.
     faults: tuple[Report, ...]
 
 
@@ -51,7 +51,7 @@ class Collected:
 
     #: Number of results that were removed because of their age or the size of the store.
     removed: int
-    #: Their size in bytes.
+    #: Size of the removed results in bytes.
     size: int
     #: Number of removed files of killed processes.
     leftovers: int

@@ -89,7 +89,7 @@ def _packed(dumps: Any, value: Any) -> Payload:
 
 
 def unpacked(payload: Payload, function: Function = None) -> Any:
-    """Return a result from its bytes. It uses the payload's buffers.
+    """Return a result from its bytes. The result uses the payload's buffers.
     Outside the script's process, the globals of ``function`` provide classes of the script. May
     raise any exception, for example if a class is gone.
     """

@@ -16,7 +16,7 @@ class Opened:
     """Entry that is open for reading."""
 
     source: EntryReader
-    #: In bytes.
+    #: Size of the entry in bytes.
     size: int
     #: Time of the last use in seconds since the epoch, by the clock of the backend.
     used: float
@@ -27,7 +27,7 @@ class Stored:
     """Metadata of a stored entry, without its content."""
 
     key: str
-    #: In bytes.
+    #: Size of the entry in bytes.
     size: int
     #: Time of the last use in seconds since the epoch, by the clock of the backend.
     used: float

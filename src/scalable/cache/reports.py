@@ -30,8 +30,8 @@ class Reports:
     """Counts and latest reports of a store in this process."""
 
     def __init__(self) -> None:
-        #: ``hits``, ``misses``, ``stored``, and kinds of reports. An unreadable result is a miss
-        #: too.
+        #: Numbers of ``hits``, ``misses``, ``stored`` results, and reports of each kind. An
+        #: unreadable result counts as a miss too.
         self.counts: Counter[str] = Counter()
         self.latest: deque[Report] = deque(maxlen=KEPT)
         self._told: Counter[str] = Counter()

@@ -26,13 +26,13 @@ _WRITING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 class Ended(StrEnum):
     """Outcome of a finished task."""
 
-    #: It ran, and its result is stored.
+    #: The task ran, and its result is stored.
     KEPT = "kept"
-    #: Its result was that of a task of the resumed run.
+    #: The result was taken from the resumed run.
     ANSWERED = "answered"
-    #: It ran, and its result cannot be stored.
+    #: The task ran, and its result cannot be stored.
     UNKEPT = "unkept"
-    #: It ran and failed.
+    #: The task ran and failed.
     FAILED = "failed"
 
 
@@ -55,20 +55,20 @@ class RerunCause(StrEnum):
 class RunCall:
     """Finished task of a run."""
 
-    #: Name of its function, with the module.
+    #: Name of the task's function, with the module.
     function: str
     end: Ended
-    #: Digest of its cache key, or empty.
+    #: Digest of the task's cache key, or empty.
     key: str = ""
-    #: Digests of the key parts that the tasks of the function share. The code is empty for the
-    #: result of a code that has changed since.
+    #: Digests of the key parts that all tasks of the function share. ``code`` is empty if the code
+    #: has changed since the result was stored.
     code: str = ""
     environment: str = ""
-    #: Digest of its key without the code, or empty; see ``_inputs`` in resumable.py.
+    #: Digest of the key without the code, or empty; see ``_inputs`` in resumable.py.
     inputs: str = ""
-    #: Seconds that it ran.
+    #: Running time of the task in seconds.
     cost_s: float = 0.0
-    #: Why it failed, or why its result is not stored.
+    #: Why the task failed, or why its result is not stored.
     reason: str = ""
 
 
@@ -144,7 +144,7 @@ class EarlierCalls:
                 self._keys.setdefault(call.inputs, set()).add(call.key)
 
     def key_despite_code(self, inputs: str) -> str | None:
-        """Return the key of the results with these inputs, or None if they are of several codes."""
+        """Return the only key of the results with these inputs, or None for no or several keys."""
         keys = self._keys.get(inputs, ()) if inputs else ()
         return next(iter(keys)) if len(keys) == 1 else None
 

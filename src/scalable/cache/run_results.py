@@ -29,7 +29,7 @@ from scalable.errors import ScalableError
 
 logger = logging.getLogger("scalable.cache")
 
-#: Results of tasks, with ``keep_results``.
+#: Subdirectory of a run for the results of tasks, used with ``keep_results``.
 RESULTS: Final = "results"
 
 
@@ -45,7 +45,7 @@ class RunResults:
     ) -> None:
         # The limit is the largest size of the results in bytes, or None.
         self._made_of = run, resumed, limit, despite_code
-        #: Results of the resumed run count although the code of their tasks has changed.
+        #: True if results of the resumed run count even if the code of their tasks has changed.
         self.despite_code = despite_code
         self._directory = Path(run) / RESULTS
         self.log = CallLog(self._directory / "calls")

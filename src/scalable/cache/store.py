@@ -59,16 +59,16 @@ class ResultStore:
         fault = url_fault(text)
         if fault is not None:
             raise ManifestError(f"the URL of a store of results {fault.problem}", hint=fault.hint)
-        #: Without relative parts.
+        #: Absolute URL of the store.
         self.url = absolute_url(text, Path.cwd())
-        #: Largest size in bytes, to which processes that store results reduce the store once an
-        #: hour. None leaves that to ``collect``.
+        #: Largest size in bytes. Processes that store results enforce it once an hour. With None,
+        #: only ``collect`` removes results.
         self.limit = limit
         self.reports = Reports()
         directory = _directory_of(self.url)
         self._place: EntryBackend = Folder(directory) if directory else Objects(self.url)
         self._leases = Leases(directory) if directory else None
-        #: Kept next to the results of a directory.
+        #: Digests of files, stored next to the results if the store is a directory.
         self.file_digests = FileDigests(directory)
         self._is_prepared = False
         self._upkeep = Upkeep(self._place, self)
@@ -425,18 +425,18 @@ class Candidate:
     """Result that may be removed."""
 
     key: str
-    #: In bytes.
+    #: Size of the result in bytes.
     size: int
-    #: Seconds that it took to compute.
+    #: Seconds that the result took to compute.
     cost_s: float
-    #: Time of its last use in seconds since the epoch.
+    #: Time of the last use in seconds since the epoch.
     used: float
 
 
 @dataclass(frozen=True)
 class Levels:
-    """Level in seconds per byte, which never falls over time.
-    The level rises to the value of each removed result, so unused results are removed eventually.
+    """Added value of recently used results in seconds per byte, which never falls over time.
+    This level rises to the value of each removed result, so unused results are removed eventually.
     With earlier levels kept, a read only has to record its time.
     """
 

@@ -195,7 +195,7 @@ class BundleRun:
         self._began = self._sent_at = 0.0
         #: CPU time of the thread when it was last read, and time at which it is read again.
         self._cpu_s, self._cpu_due = 0.0, math.inf
-        #: What ``time.time`` adds to ``time.perf_counter``, or less if time passes in between.
+        #: Epoch time minus ``perf_counter`` in seconds. The largest of three readings is best.
         self._epoch = max(time.time() - time.perf_counter() for _ in range(3))
         self._given: Any = None
         self._kept: dict[int, Pickled] = {}
@@ -350,7 +350,7 @@ class BundleRun:
             release_frames(error)
 
     def _packed(self, number: int, value: Any) -> tuple[Any, int]:
-        """Return a result in the form to send, and its kind. Keep large values on this worker."""
+        """Return a result in the form to send, and its kind. Large results stay on this worker."""
         try:
             kept, kind = packed(value)
         except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises

@@ -51,7 +51,7 @@ class WorkerConfig:
     interface: str = ""
     #: Port or range of ports (``"40000:41000"``) to listen on, or empty for any.
     ports: str = ""
-    #: A worker that is requested to stop first moves its results to other workers.
+    #: True if the worker moves its results to other workers when it is requested to stop.
     hand_over: bool = False
     #: Variables with secret values, which are only in this configuration.
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class WorkerConfig:
     #: Directory that the worker removes when its scheduler is gone, or empty. Only for clusters
     #: whose files nothing else removes.
     clear_away: str = ""
-    #: Others than the manager may start the program again, which the worker then refuses.
+    #: True if other programs than the manager may start this one again. The worker then refuses.
     once: bool = False
     #: Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
     dask_config: str = ""
-    #: The worker shares the file system of the clients' machine.
+    #: True if the worker shares the file system of the clients' machine.
     shares_files: bool = True
     #: File that will announce the preemption of the worker's machine, or empty if nothing does.
     notice_file: str = ""

@@ -205,7 +205,7 @@ def main() -> None:
 
 # Preloading ---------------------------------------------------------------------------------------
 
-#: Modules that a worker loads while it starts, where Dask has them.
+#: Modules that a worker loads while it starts, if the installed Dask has them.
 MODULES = (
     "distributed.http.health",
     "distributed.http.statics",

@@ -28,11 +28,10 @@ from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_fu
 from scalable.protocol.operations import KEPT, PICKLED
 from scalable.quantiles import quantile
 
-#: A task that has finished: its position in the bundle, what is sent of its outcome, and its kind
-#: (``PLAIN``, ``PICKLED``, ``ERROR`` or ``KEPT``), times of its start and end in seconds of
-#: ``time.perf_counter``, and CPU seconds of the thread since the latest task that has such a
-#: number, or None if they were not read. A plain tuple is made several times as fast as one with
-#: names.
+#: Finished task: its position in the bundle, the value to send and the value's kind (``PLAIN``,
+#: ``PICKLED``, ``ERROR`` or ``KEPT``), start and end in seconds of ``time.perf_counter``, and CPU
+#: seconds. The CPU seconds are the thread's since they were last read, or None if not read now. A
+#: plain tuple is made several times as fast as a named one.
 EndedCall = tuple[int, Any, int, float, float, float | None]
 
 
@@ -198,8 +197,8 @@ class Lines:
 
 # Bundle counts ------------------------------------------------------------------------------------
 
-#: Largest number of failed tasks of a bundle that are described one by one, and of those with one
-#: cause (class and location) that are described in full. The others are only counted.
+#: Largest number of failed tasks of a bundle that are described, and largest number per cause
+#: (class and location) that are described in full. The others are only counted.
 DESCRIBED = 500
 IN_FULL = 3
 #: Largest number of causes that are distinguished, and largest number of characters of a message
@@ -221,13 +220,13 @@ class BundleCounts:
         self.outcomes: list[CacheOutcome] = []
         #: Positions of the tasks that did not run, because their results were found.
         self.found: set[int] = set()
-        #: Outcome of the running task, if its result is cached and known by now.
+        #: Cache outcome of the running task, or None if it is not cached or not known yet.
         self.heard: CacheOutcome | None = None
         self._failed = 0
         self._failures: list[dict[str, Any]] = []
         #: Number of failed tasks by class and location.
         self._causes: Counter[tuple[str, str | None]] = Counter()
-        #: Numbers of the failed tasks that are not described, by class.
+        #: Counts of the failed tasks that are not described, one entry for each class.
         self._more: list[dict[str, Any]] = []
 
     def failed(

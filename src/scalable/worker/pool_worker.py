@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for a task that a closing worker cancels, which its clients report."""
+    """Return False for the record of a task that a closing worker cancels. Clients report it."""
     return not record.getMessage().endswith("ended with CancelledError")
 
 
@@ -72,7 +72,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         super().__init__(*args, **kwargs)
         self.code_of_calls = CodeOfCalls(self)
         self.slot_lender = SlotLender(self, self._used_memory)
-        #: Sends what tasks print, once a client shows it.
+        #: Sends the output of tasks. None until a client requests it.
         self.output: OutputSender | None = None
         self.checkpoints = WorkerCheckpoints(self)
         self.call_client = CallClient(self, self.slot_lender)

@@ -23,7 +23,7 @@ from scalable.worker.task_output import OutputSender
 
 logger = logging.getLogger("scalable.worker")
 
-#: Largest time in seconds for the report that the memory is used up, while its use continues.
+#: Longest time in seconds for reporting that memory is used up, while its use still grows.
 TELL_TIMEOUT_S = 0.5
 
 

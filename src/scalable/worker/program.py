@@ -41,11 +41,11 @@ from scalable.worker.parent_watch import ParentWatch, read_line, remove_scratch,
 from scalable.worker.process_worker import ProcessWorker
 from scalable.worker.task_output import LastPrinted
 
-#: Seconds in which a scheduler accepts the connection of a new worker.
+#: Seconds that a new worker waits for the scheduler to accept its connection.
 FIRST_ANSWER_TIMEOUT_S = 40.0
-#: Seconds after which its silence is written for the first time.
+#: Seconds without an answer after which the worker writes its first message about that.
 FIRST_WORD_S = 10.0
-#: Seconds in which a scheduler accepts another connection after that of the worker is lost.
+#: Seconds that a worker that lost its connection waits for the scheduler to accept another.
 LAST_ANSWER_TIMEOUT_S = 8.0
 
 
@@ -181,7 +181,7 @@ logger = logging.getLogger("scalable.worker")
 
 CONNECT_TIMEOUT_S = 60.0
 HAND_OVER_TIMEOUT_S = 20.0
-#: Seconds in which a worker closes. Without a scheduler no client can fetch its results.
+#: Seconds that a worker has to close. Without a scheduler no client can fetch its results.
 CLOSE_TIMEOUT_S = 10.0
 _POLL_S = 0.2
 
@@ -308,7 +308,7 @@ def run_once(script: str) -> str:
 # Recent output ------------------------------------------------------------------------------------
 
 _STDOUT, _STDERR = 1, 2
-#: Number of characters that are read to find the last lines which are not such entries.
+#: Number of characters that are read to find the last lines that are not Dask's log messages.
 _READ_CHARACTERS = 4 * LAST_CHARACTERS
 
 

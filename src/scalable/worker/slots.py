@@ -31,8 +31,8 @@ from scalable.dask_compat.worker import (
 
 logger = logging.getLogger("scalable.worker")
 
-#: Seconds after which the slot of an idle task that submitted other tasks is lent even if no wait
-#: was seen.
+#: Seconds after which an idle task that submitted other tasks lends its slot, even if it was not
+#: observed to wait.
 UNSEEN_WAIT_S = 1.0
 #: Seconds after which nested tasks may start next to a task that submitted other tasks and never
 #: was idle: it may wait in a loop that polls.
@@ -45,7 +45,7 @@ WATCH_S = 0.25
 LOOK_S = 0.01
 #: Number of waiting tasks for each slot, above which a slot is lent at once only to nested tasks.
 WAITING_PER_SLOT = 8
-#: Above this number of waiting tasks, seconds until another slot is lent to any task.
+#: Seconds until another slot is lent to any task, above that number of waiting tasks.
 LEND_EVERY_S = 0.05
 #: The same while the worker uses more than ``MEMORY_SHARE`` of its memory.
 LEND_FULL_EVERY_S = 10.0
@@ -60,15 +60,15 @@ class _Call:
 
     task: TaskState
     lent: bool = False
-    #: The slot is to be lent, but too many tasks wait already.
+    #: True if the slot is to be lent, but too many tasks wait already.
     offered: bool = False
-    #: The wait for which the slot is lent or offered was seen.
+    #: True if the wait for which the slot is lent or offered was observed.
     seen: bool = False
     #: CPU seconds of the task's thread at the last check.
     cpu_s: float | None = None
     #: Seconds for which the thread has been idle (positive) or busy (negative).
     still_s: float = 0.0
-    #: A thread was added for tasks that start next to this task.
+    #: True if a thread was added for tasks that start next to this task.
     has_thread: bool = False
 
 
@@ -79,7 +79,7 @@ class SlotLender:
         # ``used_memory`` returns the used share of the worker's memory limit, or 0 without a limit.
         self._worker, self._used_memory = worker, used_memory
         self._calls: dict[Any, _Call] = {}
-        #: Tasks that wait for another slot than theirs to become free, in the order of their waits.
+        #: Waiting tasks whose slots are not lent yet, in the order of their waits.
         self._offered: list[_Call] = []
         #: Tasks that need their slot again, in the order in which their waits stopped.
         self._returning: list[_Call] = []

@@ -98,7 +98,7 @@ class LastPrinted:
                 del self._texts[next(iter(self._texts))]
 
     def take(self) -> str | None:
-        """Return the last lines that the task here has printed, and drop them. None for none."""
+        """Return and drop the last lines that this thread's task has printed. None if none."""
         return last_lines(self._texts.pop(_task_here(), "")) or None
 
 
