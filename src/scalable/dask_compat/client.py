@@ -169,7 +169,7 @@ class _SharedAnswer(asyncio.Future[Any]):
     __iter__ = __await__
 
 
-#: Pending requests; the event loop holds no references to its tasks.
+#: Pending requests. They are kept here because the event loop holds only weak references.
 _requests: set[asyncio.Task[Any]] = set()
 
 
@@ -426,8 +426,8 @@ class ReportingClient(Client):
         return self._scheduler_identity
 
     def scheduler_info(self, n_workers: int = -1, **kwargs: Any) -> Any:
-        """Return the scheduler's answer to this call. Dask returns the latest of all answers, and
-        those to its own periodic requests contain no workers.
+        """Return the scheduler's answer to this request. Dask returns the latest of all answers.
+        Its own periodic requests are answered without workers.
         """
         if self.asynchronous:
             return super().scheduler_info(n_workers, **kwargs)

@@ -159,7 +159,7 @@ class ManagedSpecCluster(SpecCluster):
         self._workers_changed()
 
     def new_worker_spec(self) -> dict[Any, Any]:
-        """Return a new worker's specification by its name. Names are never reused."""
+        """Map the name of a new worker to its specification. Names are never reused."""
         made: dict[Any, Any] = super().new_worker_spec()
         self._i += 1
         return made

@@ -52,7 +52,7 @@ seams = Seams("process with TLS connections")
 INTRODUCTION = "scalable-shared-memory"
 #: Name in the header of a message with shared frames.
 _SHARING = "scalable-shared-frames"
-#: Frames are not split: a part of a frame would be a segment of its own.
+#: Frame size from which Dask splits frames: never, as each part would be a segment of its own.
 _WHOLE = 1 << 62
 #: Seconds for which segments are kept that were not opened when this side closed the connection.
 _KEPT_AFTER_CLOSE_S = 60.0

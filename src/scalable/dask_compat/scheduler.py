@@ -291,9 +291,9 @@ def tag_placement() -> str | None:
     return seams.difference(tag_placement.__name__)
 
 
-#: Milliseconds between Dask's checks of the scheduler's process, whose open files it counts (at
-#: least one for each connection), and between its checks of all workers for an idle scheduler. Dask
-#: has 500 and 250 ms.
+#: Milliseconds between two of Dask's checks of the scheduler's process, which count its open files
+#: (at least one per connection), and between two checks whether all workers are idle. Dask's
+#: defaults are 500 and 250 ms.
 _PAUSES_MS = {"monitor": 2000, "idle-timeout": 1000}
 
 
@@ -303,7 +303,7 @@ _PAUSES_MS = {"monitor": 2000, "idle-timeout": 1000}
     optional=True,
 )
 def look_seldom(scheduler: Scheduler) -> None:
-    """Reduce the frequency of those of Dask's checks that are slow with thousands of workers."""
+    """Reduce how often Dask runs the checks that are slow with thousands of workers."""
     for name, pause_ms in _PAUSES_MS.items():
         if (callback := scheduler.periodic_callbacks.get(name)) is not None:
             callback.callback_time = max(callback.callback_time, pause_ms)
@@ -422,9 +422,9 @@ def workers_by_what_they_told(scheduler: Scheduler, key: str) -> list[tuple[Work
 
 
 _REMOVED = "remove-worker"
-#: Seconds for which workers that left are collected before the others are notified: in total at
-#: least, and for each notified worker. A message takes the scheduler 0.1 to 0.2 ms, and is not
-#: urgent: a worker that requests a result from one that left gets no connection.
+#: Seconds for which departed workers are collected before the others are notified: a minimum, and a
+#: time per notified worker. The larger one counts. A message takes the scheduler 0.1 to 0.2 ms, and
+#: is not urgent: a worker cannot connect to a departed one in any case.
 COLLECT_S, COLLECT_EACH_S = 0.1, 0.001
 
 

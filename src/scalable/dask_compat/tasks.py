@@ -356,7 +356,7 @@ def run_now(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.heartbeat_worker", "executing"),
 )
 def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]:
-    """Return those of the assigned tasks that a lost worker had started.
+    """Return the assigned tasks that a lost worker had started.
     These are the tasks in its last heartbeat, and for its other threads the next by priority.
     """
     assigned = sorted(tasks, key=lambda task: task.priority or ())

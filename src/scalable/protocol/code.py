@@ -51,7 +51,7 @@ class CodeTable:
     """The modules that one process has loaded for its tasks."""
 
     process: str
-    #: Version by module name.
+    #: Version of each module, by module name.
     modules: Mapping[str, ModuleCode] = field(default_factory=dict)
     #: Directories in which other modules are found.
     search_path: tuple[str, ...] = ()
@@ -364,7 +364,7 @@ class ImageVersions:
         return cls(image, packages, bool(allows_mismatch))
 
     def differences(self) -> dict[str, tuple[str, str]]:
-        """Return the versions that differ, by package. Python's patch release is ignored."""
+        """Map packages to the image's and this process's versions if they differ (not patches)."""
         found = {}
         for package, here in own_versions().items():
             there = str(self.packages.get(package, "unknown"))

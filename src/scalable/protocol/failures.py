@@ -42,7 +42,7 @@ logger = logging.getLogger("scalable.worker")
 #: Maximum numbers of last lines and last characters of an output that are kept.
 LAST_LINES = 20
 LAST_CHARACTERS = 4000
-#: Number of notes of an error from which no note about its task is added.
+#: An error with this number of notes gets no note about its task.
 MOST_NOTES = 10
 _OF_SUBPROCESS = (subprocess.CalledProcessError, subprocess.TimeoutExpired)
 
@@ -126,9 +126,9 @@ def last_lines(text: str) -> str:
     return "\n".join(lines[-LAST_LINES:])
 
 
-#: Entries of Dask's log: about its normal work, such as the start of a worker, its warnings, such
-#: as one with each task that a worker still runs when it closes, and failed tasks, which are
-#: reported elsewhere. Other errors stay: they may be the only reason for a worker's end.
+#: Matches entries of Dask's log about its normal work (such as a worker's start), warnings, and
+#: failed tasks, which are reported elsewhere. Other errors do not match: they may be the only
+#: reason for a worker's exit.
 _OF_DASK = re.compile(
     r"^\S+ \S+ - distributed[\w.]* - (?:"
     r"(?:INFO|WARNING) - .*\n?(?:Traceback .*\n(?:[ \t].*\n)*\S.*\n?)?"
@@ -163,8 +163,8 @@ def _tail(output: Any) -> str | None:
 _MAY_GO_ON = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
-#: Numbers of frames that are kept of a deep traceback: the first ones, and the last ones. Pickling
-#: takes several levels of Python's stack for each, of which there are 1,000 by default.
+#: Numbers of first and last frames that are kept of a deep traceback. Pickling takes several levels
+#: of Python's stack (1,000 by default) for each frame.
 _FIRST_FRAMES, _LAST_FRAMES = 10, 30
 
 
@@ -310,7 +310,7 @@ class LostWorkers(KilledWorker):
 
 
 def advised(limit: int, used: int) -> str:
-    """Return the memory to request, in the limit's unit, after a task was stopped at ``used``."""
+    """Return the memory to request, in the limit's unit, after a task reached ``used`` bytes."""
     wanted = used * _MARGIN
     step = 10.0 ** math.floor(math.log10(wanted)) / 2
     return like(limit, math.ceil(wanted / step) * step)
@@ -337,7 +337,7 @@ _PLAIN = frozenset(
     }
 )  # fmt: skip
 _PATHS = frozenset({pathlib.PosixPath, pathlib.PurePosixPath, pathlib.PureWindowsPath})
-#: Libraries whose arrays and tables have their shape and type without computation.
+#: Libraries whose arrays and tables provide shape and type without computation.
 _OF_ARRAYS = frozenset(
     {"numpy", "pandas", "xarray", "dask", "scipy", "polars", "pyarrow", "cupy", "torch"}
 )
@@ -465,8 +465,8 @@ def _member(value: Any, _: int) -> str:
     return f"{_class_name(type(value))}.{attributes_of(value).get('_name_', '?')}"
 
 
-#: Function that shows the instances of a base class. The plain values of classes that derive from a
-#: plain type are read without the code of the class.
+#: Functions that show the instances of each base class. They read the plain value of an instance
+#: without running code of its class.
 _BY_BASE: tuple[tuple[type, Callable[[Any, int], str]], ...] = (
     (list, _list),
     (tuple, _tuple),

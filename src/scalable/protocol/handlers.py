@@ -23,9 +23,9 @@ class LossReason(NamedTuple):
 
     name: str
     reason: str
-    #: Component of a worker that its backend stopped for using too much memory; else empty.
+    #: Component of a worker that its backend stopped for using too much memory, otherwise empty.
     component: str = ""
-    #: Memory of such a worker in bytes; otherwise 0.
+    #: Memory of such a worker in bytes, otherwise 0.
     memory: int = 0
 
 
@@ -351,20 +351,20 @@ class SchedulerCalls:
 class HeartbeatAnswer(TypedDict):
     """Answer to a manager's heartbeat."""
 
-    #: True if this process is attached; False if another process has its id.
+    #: True if this process is attached, False if another process has its id.
     known: bool
     #: Fields of :class:`scalable.manager.units.WorkerView` by worker name.
     workers: dict[str, dict[str, Any]]
-    #: Mean running time of the slowest kind of task; 0 before any task has run.
+    #: Mean running time of the slowest kind of task in seconds, or 0 before any task has run.
     longest_s: float
-    #: Tag -> (serial number of the order, number of workers to provide).
+    #: Maps tags to (serial number of the order, number of workers to provide).
     orders: dict[str, tuple[int, int]]
     #: True if the cluster is stopping, so that the manager must stop all of its workers.
     end: bool
-    #: Worker name -> its address when the scheduler stopped it or it announced its exit; its end
-    #: was not a crash.
+    #: Maps the names of workers that were stopped by the scheduler or announced their exit to their
+    #: last addresses. They did not crash.
     dismissed: dict[str, str]
-    #: Worker name -> its address when it was lost with tasks; its end was not a failed start.
+    #: Maps the names of workers lost with tasks to their last addresses: not failed starts.
     lost_at_work: dict[str, str]
     #: True if the scheduler counts costs, so that reports must contain charges.
     counts_costs: bool

@@ -40,9 +40,9 @@ logger = logging.getLogger("scalable.protocol")
 VERSIONS_KEPT = 4
 #: Maximum number of tables; each process that uses the cluster sends one.
 TABLES_KEPT = 1000
-#: A compiled file surely matches its source only if it is this many seconds younger, because its
-#: header has the source's time in whole seconds. Others are neither read nor written: the user's
-#: process would read them too, at the next reload.
+#: Seconds by which a compiled file must be younger than its source to be trusted, because its
+#: header has the source's time in whole seconds. Other compiled files are neither read nor written,
+#: since the user's process would read them at its next reload.
 _SURE_S = 2.0
 
 _here: list[Importer] = []
@@ -95,7 +95,7 @@ class Importer(MetaPathFinder):
     ) -> None:
         self.name, self.shares_files = name, shares_files
         self.trees = UnpackedArchives(directory)
-        #: Code id that imports follow now; empty before the first task.
+        #: Code id that imports follow now, or empty before the first task.
         self.current = ""
         #: Digests of the loaded sources by module name.
         self.loaded: dict[str, str] = {}

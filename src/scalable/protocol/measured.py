@@ -34,7 +34,7 @@ BUNDLE = "calls"
 FAILURE = "failure"
 #: Kind of the entry with the outcomes of cached tasks.
 REMEMBERED = "remembered"
-#: Action of all these entries: one for which Dask's pages have a colour, and which takes no time.
+#: Action of all these entries. Dask's pages have a colour for it, and it takes no time.
 _ACTION = "deserialize"
 
 

@@ -175,7 +175,7 @@ _REFERENCES = frozenset({Future, KnownFuture, Reference})
 _UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes}) | _REFERENCES
 #: Types of callables that have no state of their own.
 _STATELESS = (FunctionType, BuiltinFunctionType, type)
-#: Maximum bytes of a pickled function whose loaded object is cached.
+#: Types of callables without state of their own.
 MOST_REMEMBERED = 1 << 16
 
 

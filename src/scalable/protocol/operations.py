@@ -16,19 +16,19 @@ PRINTED = "scalable-printed"
 #: Operation in messages from clients: tasks of a lost bundle have failed, and are not retried.
 GIVEN_UP = "scalable-given-up"
 INTERRUPT = "scalable-interrupt"
-#: Operation in messages to workers: addresses of workers that have left, as bytes with one in each
-#: line. A worker that supports them reports the same name when it connects.
+#: Operation in messages to workers: addresses of workers that have left, one per line, as bytes. A
+#: worker that supports these messages reports this name when it connects.
 LEFT = "scalable-left"
-#: Operation in messages from clients, and entry of the facts of a scheduler that supports it: the
-#: number of cache hits of a client.
+#: Operation in messages from clients with their number of cache hits. Also an entry in the facts of
+#: a scheduler that supports them.
 FOUND = "scalable-found"
 #: Operations in messages between the scheduler and a client: the number of slots of each tag, and
 #: the slots that tasks waiting in the client need.
 SLOTS = "scalable-slots"
 BACKLOG = "scalable-backlog"
-#: Operation in messages about code: a client sends the modules that it has loaded. The answer has
-#: those with another version in the cluster, and whether files must be uploaded. CARRIES: entry of
-#: a scheduler's facts, whether there are workers without the clients' file system.
+#: Operation in messages about code. A client sends its loaded modules. The answer names those with
+#: another version in the cluster, and whether to upload files. CARRIES: entry in a scheduler's
+#: facts, true if some workers lack the clients' file system.
 CODE = "scalable-code"
 CARRIES = "scalable-carries"
 #: Entry of a scheduler's facts about itself: the versions in its image.
@@ -78,9 +78,9 @@ MANAGER_KEY = "scalable_manager"
 TELL_S = 0.025
 #: Seconds that an interrupted task has to stop. After that its worker is replaced.
 INTERRUPT_GRACE_S = 2.0
-#: Instead of a position: all tasks of a bundle that has not started.
+#: All tasks of a bundle that has not started, in place of a position.
 EVERY = -2
-#: Instead of a position: all that a running Dask task executes, whether it is a bundle or not.
+#: All that a running Dask task executes (a bundle or a single task), in place of a position.
 ALL = -3
 #: Kinds of outcome of a task: the value itself, the pickled value, an error, or a value that stays
 #: on the worker.

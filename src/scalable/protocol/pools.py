@@ -124,7 +124,7 @@ class Attachment:
 
     #: Id, unique in the cluster and kept when the manager is restarted.
     manager: str
-    #: Identifies the manager's present process.
+    #: Identifies the manager's present process, unlike the id.
     nonce: str
     #: The process, as :func:`scalable.liveness.identify_process` describes it.
     identity: Mapping[str, Any] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Attachment:
     starting: Mapping[str, float] = field(default_factory=dict)
     #: True if its workers use the same file system as the clients' machine.
     shares_files: bool = True
-    #: What :func:`scalable.planning.unit_prices.unit_prices` returns by tag: ``per_hour``,
+    #: Prices by tag, from :func:`scalable.planning.unit_prices.unit_prices`: ``per_hour``,
     #: ``minimum_s`` and ``granularity_s`` of one worker. Tags without a known price are missing.
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 

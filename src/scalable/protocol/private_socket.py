@@ -43,7 +43,7 @@ SERVED = (
 MOST_BYTES = 2**26
 #: Seconds in which a connected process must send its request.
 REQUEST_S = 10.0
-#: Seconds in which it must read most of the answer.
+#: Seconds in which a connected process must read most of the answer.
 TAKEN_S = 30.0
 #: Maximum bytes of the directory's path. The socket's own path may have 103 on some systems.
 _LONGEST_PATH = 100

@@ -83,7 +83,7 @@ class Segment:
         return memoryview(mapped)
 
 
-#: Each mapping by number, with its address, and the segment, which is held as long.
+#: Mappings by number, each with its address and its segment, which stays open with the mapping.
 _mapped: dict[int, tuple[weakref.ref[mmap.mmap], int, Segment]] = {}
 _numbers = count()
 _segments: weakref.WeakSet[Segment] = weakref.WeakSet()

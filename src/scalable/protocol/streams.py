@@ -92,7 +92,7 @@ class Answer:
     """First bytes that the far end sends on a carrier."""
 
     refusal: StreamRefusal
-    #: As in :class:`Hello`, of the far end; so is ``limit``.
+    #: Bytes of the stream that the far end has received. ``limit`` is as in :class:`Hello`.
     received: int = 0
     limit: int = 0
     #: Seconds for which the far end keeps a stream without a carrier.
@@ -595,7 +595,7 @@ async def _watch(heard: asyncio.Event, rounds: int) -> None:
 
 
 async def listens(address: str, timeout_s: float) -> bool:
-    """Return False only if connections are refused."""
+    """Return whether a server listens at an address. False only if connections are refused."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         _, writer = await asyncio.wait_for(

@@ -44,7 +44,7 @@ class CallerThreadPoolExecutor(Executor):
     From the last part of the name, Dask infers that the tasks run in this process.
     """
 
-    #: What Dask has of an executor with threads.
+    #: Attributes of an executor with threads that Dask reads.
     _max_workers = 0
     _work_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
     _threads: frozenset[threading.Thread] = frozenset()

@@ -13,7 +13,7 @@ from scalable.dask_compat.worker import current_call
 
 #: Topic of the events with lines that tasks have printed.
 TOPIC = "scalable-output"
-#: Number of characters after which a line is sent although it has not ended.
+#: Number of characters after which an unfinished line is sent.
 LONGEST_LINE = 2_000
 #: Descriptors of the streams.
 STDOUT, STDERR = 1, 2
