@@ -30,7 +30,7 @@ class Batch:
     pool: Pool
     names: tuple[UnitName, ...]
     task: asyncio.Task[None]
-    #: Whether these are all units that were due, not only as many as the backend accepts.
+    #: True if these are all units that were due, False if the backend accepts only some at a time.
     whole: bool = True
 
     @property
@@ -137,9 +137,9 @@ LOG_TIMEOUT_S = 5.0
 SHOWN_LINES = 5
 #: Part of the lines that Dask logs about a worker whose memory is nearly used up.
 _DASK_ON_MEMORY = " - distributed.worker.memory - "
-#: Text between a reason and the last lines of the output.
+#: String between a reason and the last lines of the output.
 OUTPUT = "; its last output:"
-#: Last lines that explain an exit. Other lines are ordinary output.
+#: Matches last lines that explain an exit. Other lines are ordinary output.
 _REASON = re.compile(
     r"[\w.]*(error|exception|exit|interrupt)\b"
     r"|.*\b(error|fatal|out of memory|killed|denied|not found|no such|cannot|failed)\b",
@@ -153,11 +153,11 @@ class LostUnit:
 
     unit: Unit
     pool: Pool
-    #: Whether the pool is given up because of this loss.
+    #: True if the pool is given up because of this loss.
     gives_up: bool
-    #: Whether the unit has ended. If not, it may still connect.
+    #: True if the unit has stopped. Otherwise it may still connect.
     ended: bool
-    #: Whether the unit never connected, although it was not stopped from outside.
+    #: True if the unit never connected, although it was not stopped from outside.
     failed_start: bool
     #: Returns the reason for the loss, with the unit's last output.
     task: asyncio.Task[str]

@@ -36,7 +36,7 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import AttachedManagers
 
-#: Seconds for which an awaited cluster waits for undesired units, and between two looks.
+#: Seconds for which ``await cluster`` waits for undesired units to stop, and between two checks.
 ALIGN_TIMEOUT_S, ALIGN_INTERVAL_S = 30.0, 0.05
 
 logger = logging.getLogger("scalable.manager")
@@ -176,7 +176,7 @@ def controller_of(scheduler: Any) -> Controller | None:
 # Units that are Python objects --------------------------------------------------------------------
 
 CLOSE_TIMEOUT_S = 10.0
-#: Seconds that a worker whose threads run tasks has before it closes. The threads end with the
+#: Seconds that a worker whose threads run tasks has before it closes. The threads stop with the
 #: process.
 LAST_TASKS_S = 2.0
 #: Seconds that a start may take before it is cancelled. A cancelled start of a ``Nanny``

@@ -455,9 +455,9 @@ class AdaptiveBounds:
     minimum: int
     #: Upper bound of the worker count. None for no upper bound.
     maximum: int | None
-    #: Class that adapts the cluster instead of ours.
+    #: User's class that adapts the cluster, or None.
     adaptive: type[Any] | None = None
-    #: The given ones of ``minimum_cores``, ``maximum_cores`` and the same for ``memory``.
+    #: Given options among ``minimum_cores``, ``maximum_cores``, and the same for ``memory``.
     totals: dict[str, Any] = field(default_factory=dict)
 
     def apply_totals(self, pool: Pool) -> None:

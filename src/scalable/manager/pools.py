@@ -34,7 +34,7 @@ class Pool:
     retry_at: float = 0.0
     #: Reason why the pool was given up. It is retried when it is scaled.
     degraded: str | None = None
-    #: Whether the pool is in a crash loop whose reason is still being read.
+    #: True if the pool is in a crash loop whose reason is still being read.
     giving_up: bool = False
     #: Seconds for which a unit may live. None for no limit.
     walltime_s: float | None = None
@@ -42,9 +42,9 @@ class Pool:
     task_s: float = 0.0
     #: Seconds from request to connection of the unit that connected last.
     wait_s: float = 30.0
-    #: Monotonic time of the first of the refusals with temporary errors since the last success.
+    #: Monotonic time of the first temporary refusal since the last accepted request.
     refused_since: float | None = None
-    #: Message of the last temporary error.
+    #: Message of the last temporary refusal.
     refusal: str | None = None
     #: Maximum number of units in the next request, found by halving refused requests.
     room: int | None = None
@@ -160,9 +160,9 @@ class ManagerSite:
     log_dir: Path | None
     #: Directories that workers add to ``sys.path`` to import the workflow's modules.
     sys_path: tuple[str, ...]
-    #: Whether workers outlive the manager's process.
+    #: True if workers outlive the manager's process.
     detached: bool = False
-    #: Secret values by tag and variable that the creator of the cluster has read. None where this
+    #: Secret values by tag and variable that the creator of the cluster has read. None if this
     #: process reads them.
     secrets: Mapping[str, Mapping[str, str]] | None = None
     #: Name of the cluster, for people.

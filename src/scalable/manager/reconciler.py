@@ -46,9 +46,8 @@ from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.manager")
 
-#: Seconds between two passes if nothing has changed. With thousands of workers a
-#: pass takes long, here and in the scheduler. Then it is more, so that passes take this share of
-#: the time, up to a limit.
+#: Seconds between two passes if nothing has changed: a minimum, the share of the time that passes
+#: may take, and a maximum. With thousands of workers a pass takes long, here and in the scheduler.
 INTERVAL_S, SHARE, LONGEST_INTERVAL_S = 0.5, 0.1, 2.0
 CLOSE_TIMEOUT_S = 5.0
 #: Seconds for unfinished requests for units while the reconciler closes.
@@ -544,7 +543,7 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
 
 
 def drain_reasons(units: Mapping[UnitName, Unit], decision: NextSteps) -> dict[str, str]:
-    """Map the names of the workers to drain now to the reasons."""
+    """Map the names of the workers to drain now to the reasons for the user."""
     reasons: dict[str, str] = {}
     for name in decision.drain:
         if name in units:
@@ -641,9 +640,10 @@ class SilentStarts:
 
 # Stops --------------------------------------------------------------------------------------------
 
-#: Seconds before a stop is repeated on a backend that did not answer. They double.
+#: First and longest pause in seconds before a stop is repeated on a backend that did not answer.
+#: Each pause is twice the one before.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-#: Seconds after which stops are not repeated on a backend that does not answer.
+#: Seconds after which stops are no longer repeated on a backend that does not answer.
 GIVE_UP_S = 3600.0
 
 

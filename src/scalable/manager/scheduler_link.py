@@ -23,15 +23,15 @@ class SchedulerView:
     longest_s: float = 0.0
     #: Serial number of the order and number of workers to provide, by tag.
     orders: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    #: Whether this process is attached. False if another process has the manager's id.
+    #: True if this process is attached, False if another process has the manager's id.
     known: bool = True
-    #: Whether the cluster is stopping, so that all units must be stopped.
+    #: True if the cluster is stopping, so that all units must be stopped.
     end: bool = False
-    #: Last addresses of workers that were stopped or announced it, by name: no crashes.
+    #: Last addresses, by name, of workers that were stopped or announced their exit. Not crashes.
     dismissed: Mapping[str, str] = field(default_factory=dict)
-    #: Last addresses of workers that were lost while they had tasks, by name: no failed starts.
+    #: Last addresses, by name, of workers that were lost while they had tasks. Not failed starts.
     lost_at_work: Mapping[str, str] = field(default_factory=dict)
-    #: Whether the next reports have to contain charges.
+    #: True if the next reports have to contain charges.
     counts_costs: bool = False
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from scalable.manager.launcher import Observation, UnitName, UnitState
 
-#: Number of start times that are kept of a unit and of those that it replaces. It is more
-#: than those of a crash loop.
+#: Number of start times that are kept of a unit and the units that it replaces. It must exceed the
+#: starts of a crash loop.
 KEPT_STARTS = 10
 
 
@@ -47,21 +47,21 @@ class Unit:
     addresses: frozenset[str] = frozenset()
     #: Time since which the unit runs on its backend.
     running_since: float | None = None
-    #: Reason of the backend why the unit does not run yet.
+    #: Backend's reason why the unit does not run yet.
     waiting: str | None = None
-    #: Whether the launcher has not answered the request for the unit yet.
+    #: True if the launcher has not answered the request for the unit yet.
     in_flight: bool = False
-    #: Whether a successor for the unit was requested.
+    #: True if a successor for the unit was requested.
     renewed: bool = False
     #: Reason why the unit is, or would be, stopped.
     leaving: str = "scale-down"
-    #: Whether the backend suspended the unit while its workers were connected.
+    #: True if the backend suspended the unit while its workers were connected.
     suspended: bool = False
-    #: Whether a missing worker was stopped by the scheduler, or announced its exit.
+    #: True if a missing worker was stopped by the scheduler, or announced its exit.
     dismissed: bool = False
-    #: Whether a missing worker was lost while it had tasks, or a connected one has tasks.
+    #: True if a missing worker was lost while it had tasks, or a connected one has tasks.
     at_work: bool = False
-    #: Whether another unit replaces this one, perhaps under the same name.
+    #: True if another unit replaces this one, perhaps under the same name.
     superseded: bool = False
 
 
@@ -179,9 +179,9 @@ WALLTIME = "its walltime is nearly over"
 class Margin:
     """Seconds before the end of a unit's walltime at which it is renewed and stopped."""
 
-    #: The unit stops accepting tasks, because a later task might not finish in time.
+    #: When the unit stops accepting tasks, because a later task might not finish in time.
     stop_s: float
-    #: The successor is requested, so that it is connected when the unit stops.
+    #: When the successor is requested, so that it is connected when the unit stops.
     renew_s: float
 
 
@@ -191,11 +191,11 @@ class Loss:
 
     name: UnitName
     reason: str
-    #: Stopped from outside, or announced by the worker: neither a crash nor a task's error.
+    #: True if stopped from outside or announced by the worker: not a crash or a task's error.
     from_outside: bool = False
-    #: The backend reports that the unit has ended.
+    #: True if the backend reports that the unit has stopped.
     ended: bool = False
-    #: The backend stopped the unit for lack of memory.
+    #: True if the backend stopped the unit for lack of memory.
     out_of_memory: bool = False
 
 
@@ -217,7 +217,7 @@ class NextSteps:
     leave: dict[UnitName, str] = field(default_factory=dict)
     #: Seconds until the walltime of units to empty is over, if known.
     left_s: dict[UnitName, float] = field(default_factory=dict)
-    #: Undesired units that were stopped from outside: their tasks did not cause it.
+    #: Undesired units that were stopped from outside, not because of their tasks.
     excused: list[UnitName] = field(default_factory=list)
     #: Units of ``leave`` whose machine is preempted.
     taken_back: list[UnitName] = field(default_factory=list)

@@ -125,8 +125,8 @@ class AdaptiveScaler:
         #: Pending tasks at the last evaluation, and the time since which none has finished, by tag.
         self._unended: dict[str, tuple[int, float]] = {}
         self._reliability = Reliability()
-        #: Tags whose workers were ever counted, and the workers that the last decision gave others:
-        #: without a count, their first workers would be added with each decision.
+        #: Tags that ``active_workers`` ever contained, and the last decided counts of other tags.
+        #: Without these, each decision would add the first workers again.
         self._named: set[str] = set()
         self._assumed: dict[str, int] = {}
 
@@ -333,7 +333,7 @@ class Pending:
     ended: Sequence[float]
     #: Number of workers that share the tasks.
     workers: int
-    #: Assumed seconds of a task if none is known. None for no prediction then.
+    #: Assumed seconds of a task if none is known. If this is None too, nothing is predicted.
     assumed_s: float | None = None
 
     @property

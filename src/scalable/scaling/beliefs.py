@@ -20,7 +20,7 @@ VARIATION = 0.8
 LEAST_ERROR, LEAST_ERROR_OF_RUNS = 0.05, 0.2
 #: Least duration in seconds for which a logarithm is taken.
 _LEAST_S = 1e-3
-#: Points, in standard deviations, for the update by running tasks.
+#: Points of a belief, in standard deviations, at which running tasks are evaluated.
 _POINTS = tuple(-2.5 + 0.5 * i for i in range(12))
 #: Maximum number of groups into which the running tasks of a kind are merged.
 _GROUPS = 8

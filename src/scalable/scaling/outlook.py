@@ -15,7 +15,7 @@ from scalable.scaling.beliefs import Beliefs
 from scalable.scaling.readiness import GraphView
 from scalable.scaling.task_model import Kind, TaskModel
 
-#: Largest spread of the beliefs with which durations count as known.
+#: Largest spread of a belief with which a duration counts as known.
 KNOWN_SPREAD = 0.15
 #: Quantiles, in standard deviations, and their weights.
 QUANTILES = ((-1.5, 0.2), (0.0, 0.6), (1.5, 0.2))

@@ -26,9 +26,9 @@ PoolObjective = Literal["cost", "balance", "time"]
 #: Weight of time against cost, from 0 (only cost counts) to 1 (only time counts). "balance"
 #: minimizes the product of both.
 TIME_WEIGHTS: dict[PoolObjective, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
-#: Minimum gain for which starting workers of a graph are cancelled while durations are in doubt: a
-#: difference of the weighted logarithms of time and cost, as of the hysteresis. The time that the
-#: workers have waited is lost, and they may be requested again soon.
+#: Minimum gain for which starting workers of a graph are cancelled while durations are uncertain.
+#: Like ``hysteresis``, it is a difference of weighted logarithms of time and cost. The time that
+#: the workers have waited is lost, and they may be requested again soon.
 CANCELLING_GAIN = 0.1
 #: Maximum seconds for which idle workers of a stream, except the last, are kept for next tasks.
 SHORT_HOLD_S = 3.0
@@ -226,7 +226,7 @@ class PoolScaler:
         return self._odds() * spent
 
     def _holds(self, view: PoolView) -> tuple[float, float]:
-        """Return the seconds for which a stream keeps idle workers, and those for the last one."""
+        """Return the seconds for which a stream keeps idle workers, and the last idle worker."""
         calls = view.submitted / max(1, self._periods) / view.slots
         saved = served_s(self._call_s, calls, view.startup_s)
         last = hold_s(self._gaps, view.billed_startup_s + self._exchange() * saved)
@@ -439,9 +439,9 @@ def _state(view: PoolView) -> _State:
 
 # Pool load ----------------------------------------------------------------------------------------
 
-#: Least spread of the belief about a kind's duration with which the duration is in doubt.
+#: Least spread of the belief about a kind's duration with which the duration is uncertain.
 DOUBTFUL_SPREAD = 0.3
-#: Share of the doubtful work whose durations must be known before a better decision is possible.
+#: Share of the uncertain work whose durations must be known before a better decision is possible.
 LEARNED_SHARE = 0.8
 
 
@@ -451,7 +451,7 @@ class Load:
 
     #: Work that is ready now, or becomes ready before a worker requested now would connect.
     portions: tuple[Portion, ...]
-    #: Seconds from when the first later work is ready until all later work has finished.
+    #: Seconds from when the first work after ``portions`` is ready until all of it has finished.
     rest_s: float
     #: Number of tasks that wait for a worker.
     queued: int
@@ -467,7 +467,7 @@ class Load:
     queued_s: float
     #: Seconds until blocked tasks are ready and their number, the soonest first.
     coming: tuple[tuple[float, int], ...]
-    #: Seconds until the durations of most of the doubtful work are known. None without doubt.
+    #: Seconds until the durations of most uncertain work are known. None if all are known.
     learned_s: float | None
 
 

@@ -18,7 +18,7 @@ class PoolView:
     now: float
     minimum: int = 0
     maximum: int | None = None
-    #: Of one worker.
+    #: Slots of one worker.
     slots: int = 1
     wanted: int = 0
     #: Number of connected workers with tasks, and without tasks. Leaving workers do not count.
@@ -37,8 +37,8 @@ class PoolView:
     outlooks: Sequence[Outlook] = ()
     #: Number of all tasks that the pool has received.
     submitted: int = 0
-    #: The known tasks count as all that will ever come. Otherwise they are a stream: more tasks may
-    #: arrive at any time.
+    #: True if the known tasks are all that will ever come. Otherwise they are a stream, to which
+    #: tasks may be added at any time.
     graph: bool = False
     #: Expected time from the request of a worker until it connects.
     startup_s: float = 1.0

@@ -46,7 +46,7 @@ class GraphView(Generic[Id]):
 
     #: Kind of each task, and seconds that it has run.
     running: Mapping[Id, tuple[Kind, float]] = field(default_factory=dict)
-    #: In the order of execution.
+    #: Kind of each task, in the order of execution.
     queued: Mapping[Id, Kind] = field(default_factory=dict)
     #: Kind of each task, and ids of the tasks that it waits for. Ids that are in none of the three
     #: mappings are those of finished tasks.
@@ -103,9 +103,9 @@ def coming(
 
 @dataclass(eq=False)
 class Group(Generic[Id]):
-    """Blocked tasks that share one list of the tasks they wait for, which is examined once."""
+    """Blocked tasks that wait for the same tasks, which are therefore examined once."""
 
-    #: Larger than those of groups whose tasks were submitted before.
+    #: Position in the order of submission.
     place: int
     calls: list[Id] = field(default_factory=list)
     #: Number of unfinished tasks that this group waits for.

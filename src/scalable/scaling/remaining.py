@@ -14,8 +14,8 @@ from statistics import NormalDist
 ASSUMED_SPREAD = 1.0
 #: Least standard deviation, because a few similar tasks do not prove a small spread.
 LEAST_SPREAD = 0.1
-#: Assumed standard deviation of the logarithms of an unknown name's durations, around those of the
-#: others: a factor of about 7 on each side of an interval of 80 %.
+#: Assumed standard deviation of the logarithms of an unknown name's durations around those of the
+#: others. It makes each side of an 80 % interval a factor of about 7.
 PRIOR_SPREAD = 1.5
 #: Number of standard deviations on each side of an interval of 80 %.
 INTERVAL = 1.2816
@@ -41,9 +41,9 @@ class RemainingCalls:
 class RemainingPool:
     """Unfinished tasks of one pool, and the slots for them."""
 
-    #: Empty for tasks without a tag.
+    #: Tag of the pool, empty for tasks without a tag.
     tag: str
-    #: Of the running and of the starting workers.
+    #: Number of slots of the running and the starting workers.
     slots: int
     calls: Sequence[RemainingCalls]
 

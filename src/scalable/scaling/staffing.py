@@ -16,8 +16,8 @@ LEAST_BINS = 4
 LEAST_FILLED = 3
 #: Bins are widened until at least this number of bins contain tasks.
 ENOUGH_FILLED = 8
-#: Limit of a bin's count, as a multiple of the median count of bins with tasks. It keeps a burst
-#: from being taken for a rate.
+#: Limit of a bin's count, as a multiple of the median count of bins with tasks. It prevents that a
+#: burst counts as a rate.
 LARGEST_BIN = 3.0
 KEPT_GAPS = 50
 

@@ -25,7 +25,7 @@ ENOUGH_SAMPLES = 20
 LEAST_SPREAD, SPREAD_OF_FEW = 0.3, 0.4
 #: Assumed standard deviation of the logarithms of durations if no task was measured.
 ASSUMED_SPREAD = 1.0
-#: Duration in seconds below which the tasks of a component do not differ: others cost more.
+#: Least mean duration in seconds that counts for a component's names: other costs are larger.
 SHORTEST_S = 0.01
 #: Minimum number of longer tasks from which the rest of a running task is computed.
 ENOUGH_LONGER = 5
@@ -74,15 +74,15 @@ class Prior:
     #: regression over fifteen traces of WfInstances gives 0.60, and 0.45 to 0.79 without one of
     #: their families each.
     parallel: float = 0.4
-    #: Of the median duration of a pool's names.
+    #: Spread of the median durations of different pools' names.
     pool_spread: float = 1.5
-    #: Between the names of one pool. It counts as much as two measured names.
+    #: Spread of the durations of one pool's names. It counts as much as two measured names.
     task_spread: float = 1.5
-    #: Between the tasks of one name.
+    #: Spread of the durations of one name's tasks.
     call_spread: float = 0.7
     #: Error of a duration that the manifest gives.
     stated_spread: float = 0.3
-    #: Between the input sizes of one name.
+    #: Spread of the durations of one name's input sizes.
     size_spread: float = 0.5
 
 

@@ -14,20 +14,20 @@ LONGEST_BACKOFF_S = 3600.0
 
 @dataclass(frozen=True)
 class Tier:
-    """State of one worker manager."""
+    """State of one worker manager, a tier of the waterfall."""
 
     manager: str
     #: Lower numbers get workers first. Equal numbers are ordered by id.
     priority: int = 0
     #: Maximum number of workers of each tag.
     limits: Mapping[str, int] = field(default_factory=dict)
-    #: Of the workers that the manager can start.
+    #: Tags of the workers that the manager can start.
     tags: frozenset[str] = frozenset()
     #: Number of running workers of each tag.
     running: Mapping[str, int] = field(default_factory=dict)
     #: Reason for each pool that the manager has given up.
     failed: Mapping[str, str] = field(default_factory=dict)
-    #: The manager accepts requests. Otherwise it only keeps its running workers.
+    #: True if the manager accepts requests. Otherwise it only keeps its running workers.
     present: bool = True
     #: Hourly price of one worker of each tag. Workers without a price count as free.
     prices: Mapping[str, float] = field(default_factory=dict)
@@ -52,7 +52,7 @@ def unplaced(wanted: Mapping[str, int], shares: Mapping[str, Mapping[str, int]])
 class _Delivery:
     """Record of how well one tier delivers the requested workers of one tag."""
 
-    #: The tier gets no more workers than it runs, except for trials.
+    #: True if the tier gets no more workers than it runs, except for trials.
     passed_over: bool = False
     #: Time since which the tier has delivered no missing worker, or None if none is missing.
     short_since: float | None = None
