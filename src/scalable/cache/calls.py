@@ -121,7 +121,7 @@ class CachedFunction:
         return {CONTENT: digest_of(parts)}
 
     def _with_content(self, key: CallKey, content: Mapping[str, str]) -> Found | None:
-        """Return and store the result of a task with the same code and argument content, if any."""
+        """Return the result of a task with the same code and argument content, or None."""
         near = self.store.nearest(key.function, content) if content else None
         if near is None or not content.items() <= near.parts.items():
             return None
@@ -201,7 +201,7 @@ class _Spent:
 
 
 class Misses:
-    """Finder of the reasons for cache misses, with a time limit for each function."""
+    """Finds reasons for cache misses, within a share of each function's running time."""
 
     def __init__(self, store: ResultStore) -> None:
         self._store = store

@@ -482,7 +482,7 @@ def metadata(kind: type) -> list[Any]:
 
 
 def annotated(item: Any) -> list[tuple[str, str]]:
-    """Return annotations as names and strings, skipping those that cannot be evaluated."""
+    """Return annotations as names and strings, skipping any that cannot be evaluated."""
     with suppress(Exception):  # annotations are expressions of the user
         return [(name, _as_text(kind)) for name, kind in inspect.get_annotations(item).items()]
     return []
@@ -562,7 +562,7 @@ class References:
 
 @lru_cache(maxsize=4096)
 def references(code: types.CodeType) -> References:
-    """Return the names used by a code object and those within it, each once, in order."""
+    """Return the names used by a code object and its nested ones, each once, in order."""
     chains: dict[tuple[str, ...], None] = {}
     imports: dict[tuple[int, str, tuple[str, ...]], None] = {}
     names: set[str] = set()
@@ -584,7 +584,7 @@ def references(code: types.CodeType) -> References:
 
 
 def with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield a code object and those of the functions, classes and comprehensions in it."""
+    """Yield a code object and the code objects of functions, classes, comprehensions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -148,7 +148,7 @@ class Contents:
         self.raw(tag, b"".join(sorted(map(self._alone, values))))
 
     def _alone(self, value: Any) -> bytes:
-        """Return one value's digest, without references to others, whose order is undefined."""
+        """Return a value's digest without references to other values, whose order is undefined."""
         contents = Contents(self.code_id, self.future_key, self.files)
         contents.write(value)
         return contents._hash.digest()

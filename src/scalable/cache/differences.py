@@ -90,7 +90,7 @@ def summary(found: Sequence[Difference]) -> str:
 
 
 def nearness(parts: Mapping[str, str], others: Mapping[str, str]) -> tuple[bool, int]:
-    """Return the similarity of two keys: whether their arguments are equal, and the equal parts."""
+    """Return how similar two keys are: if arguments are equal, and the number of equal parts."""
     return _arguments(parts) == _arguments(others), len(parts.items() & others.items())
 
 

@@ -154,7 +154,7 @@ def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header
 
 
 def _parsed(header: bytes) -> Header:
-    """Parse a header with a correct digest. Another program may still have written it."""
+    """Parse a header whose digest is correct. It is malformed if another program wrote it."""
     try:
         document = json.loads(header.decode())  # json would guess the encoding of bytes
         entry = Entry(**{name: document[name] for name in _NAMES})
@@ -243,7 +243,7 @@ def _fill(view: memoryview, source: EntryReader, begun: memoryview, digest: Any)
 
 
 def pieces_of(entry: Entry, payload: Payload) -> Sequence[Buffer]:
-    """Return the pieces of a whole entry in writing order."""
+    """Return the pieces of an entry, header and payload, in writing order."""
     return (rendered(entry, payload), *payload.pieces)
 
 

@@ -91,7 +91,7 @@ class FileDigests:
 
 
 def digest_of_file(path: str | os.PathLike[str], known: FileDigests) -> str:
-    """Return a file's SHA-256, following links. OSError if it is unreadable or keeps changing."""
+    """Return a file's SHA-256, following links. Raises OSError if unreadable or changing."""
     whole = os.path.abspath(path)  # noqa: PTH100 - links stay: what they lead to may change
     for _ in range(ATTEMPTS):
         with open(whole, "rb", buffering=0, opener=_opened) as file:

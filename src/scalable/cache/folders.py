@@ -173,7 +173,7 @@ class Folder:
         return True
 
     def now(self) -> float:
-        """Return epoch seconds by the file server's clock. OSError if the folder is read-only."""
+        """Return epoch seconds by the file server's clock. Raises OSError if read-only."""
         return touched(self.path / "clock")
 
     def read_note(self, name: str) -> str | None:
@@ -277,7 +277,7 @@ class Known:
                 self.holders[item].append(key)
 
     def nearest(self, parts: Mapping[str, str], before: float | None = None) -> list[str]:
-        """Return the nearest keys by equal arguments, then number of equal parts, then time."""
+        """Return similar keys, ordered by equal arguments, number of equal parts, and time."""
         wanted = parts.items()
         lists = sorted((self.holders[item] for item in wanted if item in self.holders), key=len)
         keys: dict[str, None] = {}

@@ -123,7 +123,7 @@ _POSITIONAL: Final = (
 
 
 def _flat(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a call, with names for those in ``*`` and ``**`` parameters."""
+    """Yield a call's arguments. Each argument in a ``*`` or ``**`` parameter has its own name."""
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:

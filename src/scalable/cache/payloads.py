@@ -57,7 +57,7 @@ def packed(value: Any) -> Payload:
 
 
 def _dumped(value: Any, **options: Any) -> bytes:
-    """Pickle with cloudpickle. The script's classes outside functions are stored by name."""
+    """Pickle with cloudpickle, storing the script's module-level classes by name."""
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
@@ -106,7 +106,7 @@ def unpacked(payload: Payload, function: Function = None) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reader of the output of ``_dumped``, with the names of the script."""
+    """Unpickler for :func:`_dumped`. It looks up classes of the script in ``names``."""
 
     def __init__(self, file: io.BytesIO, buffers: list[Buffer], names: Mapping[str, Any]) -> None:
         super().__init__(file, buffers=buffers)
@@ -124,7 +124,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _names(function: Function) -> Mapping[str, Any]:
-    """Return the names of the script, including those used by a task's function."""
+    """Return the script's names, including the names used by a task's function."""
     while isinstance(function, functools.partial):
         function = function.func
     brought = getattr(function, "__globals__", {})

@@ -87,7 +87,7 @@ class RunResults:
         return Upkeep(self._folder, self.store)
 
     def take(self, digest: str, function: Callable[..., Any] | None = None) -> Found | None:
-        """Return and keep the resumed run's next result for a key, or None if there is none."""
+        """Take over the resumed run's next result for a key, or return None if there is none."""
         if self._earlier is None:
             return None
         for number, key in self._numbered(digest):
@@ -108,7 +108,7 @@ class RunResults:
         return None
 
     def keep(self, digest: str, value: Any, described: Entry) -> bool:
-        """Store a result and set the entry's key and size. Return False if that is impossible."""
+        """Store a result, and set the entry's key and size. Return False if that fails."""
         try:
             payload = packed(value)
         except Exception as error:  # noqa: BLE001 - methods of the value's class take part

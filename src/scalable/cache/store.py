@@ -207,7 +207,7 @@ class ResultStore:
         )
 
     def inventory(self) -> Iterator[Item]:
-        """Iterate over all entries with their last use, including those that cannot be read."""
+        """Iterate over all entries, even unreadable ones, with the time of their last use."""
         return inventory(self._place)
 
     def collect(
@@ -225,7 +225,7 @@ class ResultStore:
         return replace(collected, leftovers=collected.leftovers + more)
 
     def remove(self, keys: Iterable[str]) -> int:
-        """Remove results and return their number. ValueError for a bad key, OSError on failure."""
+        """Remove results and return their number. Raises ValueError for a bad key, or OSError."""
         removed = 0
         for key in keys:
             _check_key(key)
@@ -435,9 +435,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Levels:
-    """Added value of recently used results in seconds per byte, which never falls over time.
-    This level rises to the value of each removed result, so unused results are removed eventually.
-    With earlier levels kept, a read only has to record its time.
+    """Level in seconds per byte, which :func:`value_of` adds to the value of recently used results.
+    It rises to the value of each removed result, so unused results are removed eventually. Earlier
+    levels are kept, so a read only has to record its time.
     """
 
     #: Seconds since the epoch, ascending.

@@ -110,7 +110,7 @@ def state_of(future: Future[Any]) -> FutureState:
 )
 @contextmanager
 def copies_kept(func: Callable[..., Any], args: tuple[Any, ...]) -> Iterator[None]:
-    """Make a future keep its raised error without local frames, which hold callers' values."""
+    """Replace an error raised in the block by a copy without local frames in its future."""
     try:
         yield
     except Exception as error:

@@ -77,7 +77,7 @@ def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None:
-    """Register a handler for an operation. It is called with ``client=`` or ``worker=`` too."""
+    """Register a handler for an operation. It also gets ``client=`` or ``worker=``."""
     scheduler.stream_handlers[operation] = handler
 
 
@@ -457,7 +457,7 @@ class RegisteringScheduler(Scheduler):
 )
 class TellingScheduler(Scheduler):
     """A scheduler that reports several lost workers to the others in one message.
-    Dask sends one for each: when 1,000 of 5,000 left, 0.8 GB, and garbage collections of 2 to 4 s.
+    One message each, as in Dask, takes 0.8 GB if 1,000 of 5,000 leave, and seconds of collections.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -162,7 +162,7 @@ class SamplingMemoryManager(ActiveMemoryManagerExtension):
         super().__init__(*args, **kwargs)
 
     def run_once(self) -> None:
-        """Run all policies, unless the only one removes copies of results and none exist."""
+        """Run all policies. Skip a lone policy that removes copies of results if there are none."""
         copies = self.scheduler.replicated_tasks
         if not copies and all(type(policy) is ReduceReplicas for policy in self.policies):
             return  # before Dask reads the memory of each worker

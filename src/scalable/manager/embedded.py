@@ -201,7 +201,7 @@ class EntryLauncher:
         return dict(self._objects)
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Create objects and start them without waiting. ProviderError for an invalid entry."""
+        """Create and start objects without waiting. Raises ProviderError for a bad entry."""
         for name, entry in entries.items():
             if name in self._starts:
                 continue
@@ -332,7 +332,7 @@ class EntrySecurity:
         self._in_files: Any = None
 
     def options_for(self, cls: Any, name: Any, options: dict[str, Any]) -> dict[str, Any]:
-        """Return options, with ``security`` if needed. ProviderError if the class refuses it."""
+        """Return options, with ``security`` if needed. Raises ProviderError if it is refused."""
         security = self._security
         if "security" in options or not getattr(security, "require_encryption", False):
             return options

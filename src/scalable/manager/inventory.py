@@ -51,7 +51,7 @@ class Inventory:
         return self.pools[tag]
 
     def want(self, tag: str, count: int, reason: str = "scale") -> None:
-        """Set the number of desired units of a pool. A degraded pool is always retried."""
+        """Set the number of desired units of a pool. This also restarts a degraded pool."""
         with self.changing:
             pool = self.pool(tag)
             self.check(tag, count)

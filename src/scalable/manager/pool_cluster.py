@@ -461,7 +461,7 @@ class AdaptiveBounds:
     totals: dict[str, Any] = field(default_factory=dict)
 
     def apply_totals(self, pool: Pool) -> None:
-        """Narrow the bounds by the total cores and memory. ClusterError if a size is unknown."""
+        """Narrow the bounds by total cores and memory. Raises ClusterError for unknown sizes."""
         for name, total in self.totals.items():
             bound, _, unit = name.partition("_")
             if unit == "memory":
@@ -479,7 +479,7 @@ def read_bounds(
     given: tuple[Any, ...], tag: str | None, minimum: Any, maximum: Any, options: dict[str, Any]
 ) -> AdaptiveBounds:
     """Return the bounds in the arguments of ``adapt``, and remove them from ``options``.
-    ``given`` has a class or a tag, ``minimum`` and ``maximum``. TypeError if it has more.
+    ``given`` has a class or a tag, ``minimum`` and ``maximum``. Raises TypeError for more.
     """
     rest = list(given)
     adaptive = options.pop("Adaptive", None)

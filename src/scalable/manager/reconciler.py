@@ -215,7 +215,7 @@ class Reconciler:
             await self._launch(now)
 
     async def _resume(self, names: Iterable[UnitName]) -> None:
-        """Resume draining units, and replace those with workers that are already leaving."""
+        """Resume draining units. Replace units with workers that are already leaving."""
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names}
         workers = [worker for unit in units.values() for worker in unit.worker_names]
@@ -309,7 +309,7 @@ class Reconciler:
         return unit.worker_names
 
     def _stop_lost(self) -> None:
-        """Log lost units whose reasons are known, and stop what is left of them."""
+        """Log lost units whose reasons are known, and stop their remaining processes or jobs."""
         for lost in self._losses.take_explained():
             reason = lost.task.result()
             known = lost.failed_start and lost.pool.start_failure == reason.partition(OUTPUT)[0]
@@ -334,7 +334,7 @@ class Reconciler:
     # Launches -----------------------------------------------------------------------------------
 
     async def _launch(self, now: float) -> None:
-        """Request the due units. A later pass handles the answers."""
+        """Request the units that are due. A later pass handles the answers."""
         assert self.link is not None
         with self.inventory.changing:
             due = self._launches.take_due(self.inventory, self._is_ending, now)

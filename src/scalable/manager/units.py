@@ -101,7 +101,7 @@ def refresh(
     dismissed: Mapping[str, str] | None = None,
     lost_at_work: Mapping[str, str] | None = None,
 ) -> list[Unit]:
-    """Update units from the scheduler's view, and return those that have newly connected.
+    """Update units from the scheduler's view, and return the newly connected ones.
     ``now`` is monotonic. A nanny's restart counts towards a crash loop, unless a client requested
     it or a task caused it.
     """
@@ -134,7 +134,7 @@ def refresh(
 def take_note(
     units: Iterable[Unit], observed: Mapping[UnitName, Observation], now: float
 ) -> list[Unit]:
-    """Update units from their backends' reports. Return those whose workers are missing."""
+    """Update units from their backends' reports. Return units with missing workers."""
     missing = []
     for unit in units:
         seen = observed.get(unit.name)
@@ -160,8 +160,8 @@ def set_phase(units: Mapping[UnitName, Unit], names: Iterable[UnitName], phase: 
 
 # Decisions ----------------------------------------------------------------------------------------
 
-#: A pool is in a crash loop, and no longer started, after so many starts within so many
-#: seconds.
+#: Number of starts, and the seconds within which they happen, that make a crash loop. The pool is
+#: then no longer started.
 CRASH_LOOP_STARTS = 5
 CRASH_LOOP_WINDOW_S = 60.0
 #: Seconds for which a worker may be disconnected while its unit runs. A Nanny restarts its

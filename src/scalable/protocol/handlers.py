@@ -136,7 +136,7 @@ class SchedulerCalls:
         workers: Mapping[str, str],
         walltimes: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        """Drain workers, given reasons by name. ``walltimes`` has remaining and total seconds."""
+        """Drain workers for the given reasons. ``walltimes`` has remaining and total seconds."""
         more = (
             {"walltimes": {n: list(times) for n, times in walltimes.items()}} if walltimes else {}
         )
@@ -189,7 +189,7 @@ class SchedulerCalls:
         return answer
 
     async def workers(self, tag: str | None = None, first: int = 0) -> dict[str, Any]:
-        """Return a tag's worker count (None: of all), and up to 250 overviews after ``first``."""
+        """Return up to 250 overviews of a tag's (None: all) workers from ``first`` on."""
         answer: dict[str, Any] = await self._call(Handler.WORKERS, tag=tag, first=first)
         return answer
 
@@ -260,7 +260,7 @@ class SchedulerCalls:
         return answer
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
-        """Return a task's :meth:`.CallView.to_dict`. ``key`` is its own or its bundle's."""
+        """Return a task's view as :meth:`.CallView.to_dict`. ``key`` may be its bundle's key."""
         answer: dict[str, Any] = await self._call(Handler.CALL, key=key, position=position)
         return answer
 
@@ -400,6 +400,6 @@ class WorkerCalls:
         self._comm = comm
 
     async def shown_call(self, key: Any = None) -> dict[str, Any]:
-        """Return ``shown_call`` of the worker, or an empty dict for Dask's own workers."""
+        """Return the worker's facts about a task, or an empty dict for Dask's own workers."""
         answer = await getattr(self._comm, WorkerHandler.SHOWN_CALL.value)(key=key)
         return answer if isinstance(answer, dict) else {}

@@ -124,7 +124,7 @@ class Importer(MetaPathFinder):
         return not self.shares_files and table.files is not None and table.files not in self.trees
 
     def missing_sources(self, table: CodeTable) -> list[str]:
-        """Return digests of missing sources. Store available ones, since files may be edited."""
+        """Return the digests of missing sources. Store available sources before files change."""
         wanted = {m.digest: self._path(table, m.path) for m in table.modules.values()}
         read = {d: read_source(path) or b"" for d, path in wanted.items() if d not in self._sources}
         found = {digest: source for digest, source in read.items() if digest_of(source) == digest}
@@ -247,7 +247,7 @@ class Importer(MetaPathFinder):
         return self.loaded[name]
 
     def _unload(self, table: CodeTable, code: str) -> None:
-        """Remove the workflow's modules, and restore those loaded earlier for the code."""
+        """Remove the workflow's modules, and restore modules loaded earlier for the code."""
         names = {*table.modules, *self.loaded}
         modules = {name: sys.modules.pop(name) for name in names if name in sys.modules}
         self._kept[self.current] = modules, self.loaded
@@ -340,7 +340,7 @@ class UnpackedArchives:
         return files is None or not path.startswith(f"{self._place / files.digest}{os.sep}")
 
     def drop_old(self, in_use: Collection[str]) -> None:
-        """Remove the least recently used archives, except those of running tasks (``in_use``)."""
+        """Remove the least recently used archives that no running task needs (``in_use``)."""
         with self._lock:
             for digest in list(self._trees)[:-TREES_KEPT]:
                 if digest not in in_use:

@@ -50,7 +50,7 @@ class Lender(Protocol):
 
 @contextmanager
 def slot_lent() -> Iterator[None]:
-    """Lend the slot of this thread's task during the block. Does nothing outside a task."""
+    """Lend the slot of this thread's task in the block. Does nothing outside a task."""
     here = _current_call()
     if here is None:
         yield

@@ -55,7 +55,7 @@ class Measured(NamedTuple):
 
 
 def addition(kind: str, values: Mapping[str, Any]) -> Any:
-    """Return an entry for a task's timings. Its names must differ from those of Dask's entries."""
+    """Return an entry for a task's timings. ``values`` must not use names of Dask's entries."""
     now = time.time()
     return {**values, "action": _ACTION, "start": now, "stop": now, KIND: kind}
 

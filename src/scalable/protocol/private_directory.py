@@ -68,7 +68,7 @@ def make_private(prefix: str, parent: str | os.PathLike[str] | None = None) -> P
 
 
 def check_private(path: str | os.PathLike[str]) -> None:
-    """Raise ClusterError unless the directory belongs to this user, who alone may change it."""
+    """Raise ClusterError unless a directory belongs to this user, and only they may change it."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         reason = "is not a directory"

@@ -118,7 +118,7 @@ def cookie_name(token: str) -> str:
 
 
 def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
-    """Return whether the token is a parameter of a request, and whether it is a cookie."""
+    """Return whether a request has the token as a parameter, and whether as a cookie."""
     given = request.query_arguments.get(PARAMETER, [b""])[-1]
     cookie = request.cookies.get(cookie_name(token))
     kept = cookie.value.encode() if cookie is not None else b""
@@ -248,7 +248,7 @@ class PrivateNode:
 
 
 def private_class(cls: type[Any]) -> type[Any]:
-    """Return a class of Dask's nodes, or a subclass of it, whose directory is private."""
+    """Return a Dask node class whose directory is private: the given class or a subclass."""
     if not issubclass(cls, Server) or issubclass(cls, PrivateNode):
         return cls
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}

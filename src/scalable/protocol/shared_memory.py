@@ -184,7 +184,7 @@ def _has_many() -> bool:
 
 
 def _segment_around(data: memoryview) -> tuple[Segment, int] | None:
-    """Return the segment and start of mapped bytes that are unchanged, or None for others."""
+    """Return the segment and start of mapped, unchanged bytes, or None for other bytes."""
     if not _mapped:
         return None
     address = _address_of(data)

@@ -182,7 +182,7 @@ class Stream:
         return self._told
 
     def attach(self, received: int, limit: int) -> None:
-        """Continue on a new carrier with the numbers of the other end.
+        """Continue on a new carrier, given the received bytes and the limit of the other end.
         Raises StreamError if the other end's counts contradict the sent and confirmed bytes.
         """
         end = self.written + 1 if self._end_sent else self._sent_ever
@@ -207,7 +207,7 @@ class Stream:
         self._limit = max(self._limit, limit)
 
     def take(self, *, idle: bool = False) -> list[Buffer]:
-        """Return the pieces to send on the carrier now. Not empty if ``idle``."""
+        """Return the pieces to send on the carrier now. If ``idle``, there is at least one."""
         if self.was_reset:
             return self._last(idle=idle)
         frames: list[Buffer] = []
@@ -411,7 +411,7 @@ def _joined(pieces: Sequence[Buffer]) -> list[Buffer]:
 
 
 async def receive_exactly(carrier: Carrier, count: int) -> tuple[bytes, Buffer]:
-    """Return ``count`` bytes, and any bytes after them. ConnectionError if there are fewer."""
+    """Return ``count`` bytes and any bytes after them. Raises ConnectionError for fewer."""
     data = b""
     while len(data) < count:
         more = await carrier.receive()

@@ -80,7 +80,7 @@ class ThreadLines:
         return [(descriptor, _visible(line)) for line in whole]
 
     def rest(self) -> list[Line]:
-        """Return the unfinished lines, and drop them."""
+        """Return and drop the unfinished lines."""
         with self._lock:
             rest, self._open = self._open, {}
         return [(descriptor, _visible(line)) for (descriptor, _), line in rest.items()]

@@ -439,7 +439,7 @@ class Reliability:
     _seen: tuple[float, int] = field(default=(0.0, 0), init=False)
 
     def look(self, pending: int, now: float) -> None:
-        """Record the number of pending tasks. Check the noted prediction once none is pending."""
+        """Record the number of pending tasks. Check the kept prediction once none is pending."""
         last, before = self._seen
         if pending > before:
             self._open = None

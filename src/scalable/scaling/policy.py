@@ -131,7 +131,7 @@ class PoolScaler:
     def _left_of_graph(
         self, view: PoolView, loads: Loads, kept: int, count: int, on_way: Sequence[float]
     ) -> int:
-        """Return the number of connected and starting workers that a graph keeps."""
+        """Return how many connected and starting workers to keep for a graph."""
         connected = view.busy + view.idle
         # If some connected workers are idle, no task waits for a starting worker.
         if kept >= connected:
@@ -142,7 +142,7 @@ class PoolScaler:
         return min(connected + len(on_way), max(kept, again))
 
     def _fewer(self, view: PoolView, count: int, total: int, reason: str) -> tuple[int, str]:
-        """Return the reduced count and its reason, keeping starting workers the first time."""
+        """Return a reduced count and its reason. The first time, starting workers are kept."""
         # A cancelled worker loses its position in a batch system's queue, so one decision alone
         # does not cancel it, unless the total exceeds the maximum.
         if count == total or not view.arriving:

@@ -163,7 +163,7 @@ class Waterfall:
     def _look(
         self, tag: str, count: int, present: Sequence[Tier], now: float
     ) -> dict[str, _Delivery]:
-        """Map each present tier to its updated delivery. A single tier has none."""
+        """Map each present tier to its updated delivery record. A single tier has none."""
         keys = {tier.manager: (tier.manager, tag) for tier in present}
         if len(present) < 2:
             for key in keys.values():

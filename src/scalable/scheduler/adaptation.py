@@ -240,7 +240,7 @@ class PoolAdaptive:
         return self.minimum if self.decision is None else self.wished
 
     async def recommendations(self, target: int) -> dict[str, Any]:
-        """Return the change to a worker count, as Dask's ``Adaptive.recommendations`` does."""
+        """Return the steps to a worker count, as Dask's ``Adaptive.recommendations`` does."""
         return self._recommended(target)
 
     def _recommended(self, target: int) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             never_compute_again(end.call.task)
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Give bundles back to their clients if their worker leaves as planned."""
+        """Return bundles to their clients if the worker leaves as planned."""
         for key in lost.running:
             task = self._scheduler.tasks.get(key)
             if task is None or task.state != "processing":
@@ -326,7 +326,7 @@ class LostBundles(Listener):
     # Messages of clients --------------------------------------------------------------------------
 
     def give_up(self, key: Any, calls: Sequence[Sequence[Any]], client: str) -> None:
-        """Record tasks of a lost bundle as failed, because their client has given them up."""
+        """Record tasks of a lost bundle as failed, because their client does not resend them."""
         task = self._scheduler.tasks.get(key)
         if task is None or not _is_bundle(task):
             return
@@ -389,7 +389,7 @@ ROOMY = 0.6
 
 
 def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
-    """Return addresses of workers with memory for an argument, else of those with the most."""
+    """Return addresses of workers with enough memory for an argument, or else with the most."""
     running = list(scheduler.running)
     of_pool = [worker for worker in running if tag in worker.resources] if tag else running
     found = of_pool or running

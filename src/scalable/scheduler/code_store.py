@@ -151,7 +151,7 @@ class _Archive:
 
 
 class FileStore:
-    """Archives by digest. ``sent`` counts how often a whole archive was sent to a worker."""
+    """Stores archives by digest. ``sent`` counts how often a worker got a whole archive."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._archives: dict[str, _Archive] = {}
@@ -201,7 +201,7 @@ class FileStore:
                 self.sent.pop(digest, None)
 
     async def part(self, digest: str, part: int) -> tuple[int, bytes] | None:
-        """Return the number of parts and the given part, or None if the archive does not arrive."""
+        """Return an archive's number of parts and one part, or None if it does not arrive."""
         archive = await self._arrived(digest)
         if archive is None or part not in archive.parts:
             return None

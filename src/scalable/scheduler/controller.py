@@ -40,7 +40,7 @@ from scalable.views.impossible import NOBODY, NOT_YET, words_of_lost
 logger = logging.getLogger("scalable.scheduler")
 
 CHECK_INTERVAL_S = 1.0
-#: Seconds that managers have to stop their units (the processes or jobs that bring workers) when
+#: Seconds that managers have to stop their units (the processes or jobs that provide workers) when
 #: the cluster stops. After that the scheduler closes.
 END_TIMEOUT_S = 30.0
 #: Seconds to send the last messages before the scheduler closes its connections to clients.
@@ -383,7 +383,7 @@ GATHER_S = 10.0
 
 
 class Sharing:
-    """Division of the desired worker counts among the managers that have attached."""
+    """Divides the desired worker counts among the managers that have attached."""
 
     def __init__(
         self, demand: Demand, managers: AttachedManagers, counts: PoolCounts, expected: int

@@ -201,7 +201,7 @@ class Spending:
         return self.status() or {}
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Count the costs so far, and hold the pools to the budget."""
+        """Count the costs so far, and limit the pools to the budget."""
         if not self.counts:
             return
         now = self._clock()

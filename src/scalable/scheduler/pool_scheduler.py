@@ -176,7 +176,7 @@ class PoolScheduler(
             )
 
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
-        """Return Dask's facts about this scheduler, and those for scalable's clients."""
+        """Return Dask's facts about this scheduler, and the facts that scalable's clients need."""
         ours: dict[str, Any] = {CODE: True, FOUND: True, CARRIES: self.code.carries}
         ours[CHECKPOINTS] = True
         ours[RETRIED] = self.retrying.tasks()

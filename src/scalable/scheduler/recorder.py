@@ -423,7 +423,7 @@ def _middle_of_head(name: str, tag: str | None) -> str:
 
 
 def told_of_bundle(bundle: Mapping[str, Any], cancelled: int = 0) -> str:
-    """Return the encoded end of a bundle's row, with counts and durations of its tasks."""
+    """Return the last part of a bundle's encoded row: counts and durations of its tasks."""
     quantiles = zip(SHARES, bundle["quantiles_s"], strict=False)
     told = {
         "count": bundle["calls"],
@@ -461,7 +461,7 @@ def row_in_bundle(head: str, worker: str, ready_at: float, state: str, row: Sequ
 
 
 def failure_rows(end: EndedTask | GivenUp) -> list[dict[str, Any]]:
-    """Return a row of ``failures.jsonl`` for each failed task of one report."""
+    """Return a row of ``failures.jsonl`` for each failed task in one report."""
     if not end.failures:
         return []
     now = time.time()
@@ -493,7 +493,7 @@ STREAM = ".jsonl"
 
 
 class RunFiles:
-    """Sends the additions to a run's files. ``flush`` writes the buffered rows."""
+    """Serves additions to a run's files. ``flush`` writes the buffered rows first."""
 
     def __init__(self, scheduler: Scheduler, directory: Path, flush: Callable[[], object]) -> None:
         self._directory = directory

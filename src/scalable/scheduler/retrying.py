@@ -144,7 +144,7 @@ class Retrying(Listener):
     # Waiting ------------------------------------------------------------------------------------
 
     def holds(self, task: TaskState) -> bool:
-        """Return whether a task waits for its retry, after routing it to the retry's pool."""
+        """Route a task to its retry's pool, if any. Return whether it waits for the retry."""
         held = self._held.get(task.key)
         if held is None:
             return False
@@ -349,7 +349,7 @@ class LossReasons(Listener):
                 self._count_try(task, str(state.name), state.clean(), amounts)
 
     def walltime_ends(self, worker: str, left_s: float, walltime_s: float) -> None:
-        """Record the end of the named worker's walltime."""
+        """Record that the named worker's walltime ends in ``left_s`` seconds."""
         self._walltimes[worker] = time.monotonic() + left_s, walltime_s
         _forget_oldest(self._walltimes)
 

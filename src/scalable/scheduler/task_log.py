@@ -322,7 +322,7 @@ class TaskLog(SchedulerPlugin):
             call.begin_again(RetryReason.RETRIED if ended == "erred" else RetryReason.NEEDED)
 
     def _note_lost(self, lost: LostWorker) -> None:
-        """Record which tasks run again because of a lost worker, including those not started."""
+        """Record the tasks that run again because of a lost worker, whether started or not."""
         worker = self._workers.get(lost.address)
         if worker is None:
             return

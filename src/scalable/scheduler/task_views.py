@@ -56,7 +56,7 @@ class CallViews:
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
         """Return the view of a task, as :meth:`CallView.to_dict` does.
-        ``key`` may be a bundle's. ``position`` in the bundle is None for the running task.
+        ``key`` may be a bundle's. ``position`` is then a task's, or None for the running task.
         """
         task = self._task(key)
         found: dict[str, Any] = {"key": key[:LONGEST_KEY], "position": position}

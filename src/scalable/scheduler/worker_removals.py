@@ -186,7 +186,7 @@ class WorkerRemovals:
         return {name: self._dismissed[name] for name in names if name in self._dismissed}
 
     def lost_at_work(self, names: Iterable[str]) -> dict[str, str]:
-        """Map the names of workers that were lost while they had tasks to their addresses."""
+        """Map the names of given workers that were lost with tasks to their addresses."""
         return {name: self._lost_at_work[name] for name in names if name in self._lost_at_work}
 
     def named(self, names: Iterable[str]) -> list[WorkerState]:
@@ -433,7 +433,7 @@ class Drain:
         set_worker_status(self._scheduler, self._worker, status, f"scalable-drain-{next(_serial)}")
 
     def _hand_over(self) -> None:
-        """Move tasks by work stealing, so that the worker confirms that they have not started."""
+        """Move unstarted tasks to other workers by work stealing, which the worker confirms."""
         load: dict[WorkerState, int] = {}
         for task in self._stealing.movable(self._worker):
             thief = self._thief(task, load)
@@ -518,7 +518,7 @@ class Retirements:
         return await asyncio.shield(self._asked[address])
 
     def left(self, address: str) -> None:
-        """Report a worker as retired if it was removed while its batch still retires."""
+        """Report a removed worker as retired, before the rest of its batch has retired."""
         answer = self._retiring.pop(address, None)
         if answer is not None and not answer.done():
             answer.set_result(True)

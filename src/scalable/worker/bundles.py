@@ -73,7 +73,7 @@ logger = logging.getLogger("scalable.worker")
 
 #: Seconds for which a bundle waits for the scheduler's answer to the report of its start.
 CONFIRM_S = 30.0
-#: Largest number of waiting bundles whose cancelled tasks are noted. Cancelled tasks of other
+#: Largest number of waiting bundles whose cancelled tasks are kept. Cancelled tasks of other
 #: bundles run, and their results are ignored.
 MOST_CANCELLED = 1000
 
@@ -397,7 +397,7 @@ class BundleRun:
             self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s, over=over)
 
     def _measured(self, ended: EndedCalls) -> Any:
-        """Record measurements of tasks, and return those that the client collects, or None."""
+        """Record tasks' measurements. Return the measurements that the client collects, or None."""
         if not self._measures:
             return None
         peak = getattr(self._worker, "peak_memory", lambda: None)()  # slow: once for all of them

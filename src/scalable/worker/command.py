@@ -132,7 +132,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """Words of a command line, and its known files."""
+    """Parsed command line and options of a program, with the files that it reads and writes."""
 
     words: tuple[str, ...]
     inputs: tuple[File, ...]

@@ -94,7 +94,7 @@ def serialized_config() -> str:
 
 
 def apply_to_process(config: WorkerConfig) -> None:
-    """Add the configured search path, secrets and Dask settings to those of this process."""
+    """Add the configured search path, secrets and Dask settings to this process's own."""
     os.environ.update(config.secrets)
     sys.path.extend(entry for entry in config.sys_path if entry not in sys.path)
     if config.dask_config:

@@ -36,7 +36,7 @@ def write_notice(path: Path, left_s: float) -> None:
 
 
 def read_notice(path: Path) -> tuple[float, float] | None:
-    """Return the seconds left now and those left at the time of the notice, or None."""
+    """Return the remaining seconds now and at the time of the notice, or None without one."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

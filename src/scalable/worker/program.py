@@ -195,7 +195,7 @@ class Ending(Enum):
 
 
 async def serve(config: WorkerConfig) -> Ending:
-    """Run the worker until it stops. TimeoutError if the scheduler does not answer within 60 s."""
+    """Run the worker until it stops. Raises TimeoutError if no scheduler answers within 60 s."""
     Importer(
         in_image(f"worker {config.name}"),
         shares_files=config.shares_files,

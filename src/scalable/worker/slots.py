@@ -73,7 +73,7 @@ class _Call:
 
 
 class SlotLender:
-    """Lender of the slots of waiting tasks on one worker."""
+    """Lends the slots of one worker's waiting tasks to other tasks."""
 
     def __init__(self, worker: Worker, used_memory: Callable[[], float] = lambda: 0.0) -> None:
         # ``used_memory`` returns the used share of the worker's memory limit, or 0 without a limit.
@@ -195,7 +195,7 @@ class SlotLender:
         return time.monotonic() - self._lent_at > pause
 
     def _look(self) -> None:
-        """Lend the offered slots, as far as allowed."""
+        """Lend slots that were offered earlier, as far as that is allowed now."""
         while self._offered and self._may_lend():
             call = self._offered[0]
             self._withdraw(call)
