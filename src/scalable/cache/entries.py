@@ -65,7 +65,7 @@ class EntryReader(Protocol):
 class Entry:
     """Description of a cached result, without the result."""
 
-    #: 64 hexadecimal digits.
+    #: Cache key: 64 hexadecimal digits.
     key: str
     #: Digest or string of each part of the key, such as ``argument:scenario``.
     parts: Mapping[str, str]
@@ -154,7 +154,7 @@ def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header
 
 
 def _parsed(header: bytes) -> Header:
-    """Parse a header whose digest is correct. It is malformed if another program wrote it."""
+    """Parse a header whose digest is correct. If another program wrote it, it may be invalid."""
     try:
         document = json.loads(header.decode())  # json would guess the encoding of bytes
         entry = Entry(**{name: document[name] for name in _NAMES})

@@ -42,7 +42,7 @@ _FUNCTIONS: Final = 512
 class CallKey:
     """Cache key of a task, and its parts."""
 
-    #: 64 hexadecimal digits.
+    #: Digest of the parts as 64 hexadecimal digits.
     digest: str
     #: Digest or short string by part: ``code:climate.run``, ``argument:scenario``,
     #: ``package:numpy``.

@@ -94,7 +94,7 @@ class _Owned:
 
 
 class Leases:
-    """Leases of one store directory in this process. ``stale_s`` is equal in all processes."""
+    """Leases of one store directory in this process. All processes must use one ``stale_s``."""
 
     def __init__(
         self, directory: Path, *, stale_s: float = STALE_S, renewed_s: float = RENEWED_S

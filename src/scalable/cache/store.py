@@ -169,7 +169,7 @@ class ResultStore:
         Call :meth:`get` again before the task starts, since the result may have been stored before
         the lease was free. Where leases are impossible (in a bucket or a read-only directory), the
         returned lease does not exclude other processes (``lease.excludes``), and each cluster
-        avoids duplicates by its own means. ValueError for an invalid key.
+        avoids duplicates by its own means. Raises ValueError for an invalid key.
         """
         _check_key(key)
         if self._leases is None:
@@ -196,7 +196,7 @@ class ResultStore:
     ) -> Waited:
         """Wait until a result is stored, or no process computes it any more.
         ``cancelled`` is called at intervals of up to 2 seconds. Without ``timeout_s``, the wait
-        lasts as long as the computation. ValueError for an invalid key.
+        lasts as long as the computation. Raises ValueError for an invalid key.
         """
         _check_key(key)
         return wait(

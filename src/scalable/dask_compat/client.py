@@ -110,7 +110,7 @@ def state_of(future: Future[Any]) -> FutureState:
 )
 @contextmanager
 def copies_kept(func: Callable[..., Any], args: tuple[Any, ...]) -> Iterator[None]:
-    """Replace an error raised in the block by a copy without local frames in its future."""
+    """Keep a copy without local frames in the future whose error the block raises."""
     try:
         yield
     except Exception as error:

@@ -24,7 +24,7 @@ _CLUSTER = "distributed.deploy.cluster:Cluster"
 
 
 def _ignore_unread_timeouts(cluster: Cluster) -> None:
-    """Make a cluster's event loop silent about waits that it cut off when it stopped.
+    """Prevent messages from a cluster's event loop about waits that its stop has cut off.
     Dask's connections wait a few milliseconds at a time, and the last time-out may remain unread.
     """
 

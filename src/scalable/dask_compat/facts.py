@@ -49,7 +49,7 @@ def resolve(path: str) -> Any:
 
 
 def has(path: str, *names: str) -> Fact:
-    """Return the fact that an object has these attributes. A class's ``__slots__`` count."""
+    """Return the fact that an object has these attributes. ``__slots__`` count as attributes."""
 
     def verify(found: Any) -> str | None:
         missing = [name for name in names if not hasattr(found, name)]

@@ -592,7 +592,7 @@ def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], 
 )
 class GreetingScheduler(Scheduler):
     """A scheduler that sends its first message to a client alone.
-    A client that receives it together with others, such as a cancellation, never works.
+    A client that receives it together with others, such as a cancellation, does not work.
     """
 
     async def add_client(self, comm: Comm, client: str, versions: dict[str, Any]) -> None:

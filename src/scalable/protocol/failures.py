@@ -53,7 +53,7 @@ _read_output: list[Callable[[], str | None]] = [lambda: None] * 2
 def read_output_with(
     of_process: Callable[[], str | None], of_task: Callable[[], str | None]
 ) -> None:
-    """Set the functions that return the latest output of a worker process and of the task here."""
+    """Set the functions that return the latest output of this process and of this task."""
     _read_output[:] = of_process, of_task
 
 

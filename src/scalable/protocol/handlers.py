@@ -189,7 +189,7 @@ class SchedulerCalls:
         return answer
 
     async def workers(self, tag: str | None = None, first: int = 0) -> dict[str, Any]:
-        """Return up to 250 overviews of a tag's (None: all) workers from ``first`` on."""
+        """Return the number of a tag's (None: all) workers, and up to 250 from ``first`` on."""
         answer: dict[str, Any] = await self._call(Handler.WORKERS, tag=tag, first=first)
         return answer
 

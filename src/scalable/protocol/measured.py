@@ -19,7 +19,7 @@ PROFILE = (
     "task_name", "tag", "worker", "state", "timestamp",
     "queued_s", "transfer_s", "duration_s", "cpu_s", "peak_memory",
 )  # fmt: skip
-#: Key of the kind of an entry that our workers add to ``startstops``.
+#: Key that contains the kind of an entry that our workers add to ``startstops``.
 KIND = "scalable"
 #: Kind of the entry with a task's CPU time and memory.
 USAGE = "usage"

@@ -135,7 +135,7 @@ class Pickled:
         return sum(memoryview(part).nbytes for part in (self._data, *self._buffers))
 
     def load(self, *, copies: bool = False, readonly: bool = False) -> Any:
-        """Return a new value. ``copies`` avoids shared memory, ``readonly`` protects it."""
+        """Return a new value. ``copies`` avoids shared memory, ``readonly`` makes it read-only."""
         buffers = self._buffers
         if copies:
             buffers = list(map(bytearray, buffers))
@@ -184,7 +184,7 @@ Found = dict[Any, Any]
 
 
 def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
-    """Pickle :data:`.Calls`. Return the bytes and a list of each task's references, or [].
+    """Pickle :data:`.Calls`. Return the bytes, and a list with each task's references, or [].
     Arguments that a task might change are pickled separately for each task.
     """
     indexes, rows, named = calls

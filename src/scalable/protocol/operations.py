@@ -56,8 +56,8 @@ TAG_ANNOTATION = "scalable_tag"
 KNOWN_ANNOTATION = "scalable_known"
 #: Annotation of a task with the code id of its client (see :mod:`scalable.protocol.code`).
 CODE_ANNOTATION = "scalable_code"
-#: Attribute of functions that call their first argument with the others: a task of such a function
-#: is shown as a task of that argument.
+#: Attribute of functions that call their first argument with their other arguments. Their tasks are
+#: shown as tasks of the first argument.
 CALLS_ARGUMENT = "calls_argument"
 #: Metadata key of the URL of the session's storage.
 STORAGE = "scalable-storage"

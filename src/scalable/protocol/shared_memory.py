@@ -240,7 +240,7 @@ def _has_own(pagemap: bytes) -> bool:
 
 
 def introduction() -> dict[str, Any]:
-    """Return the facts for :func:`process_of`. Raises OSError if this process has no segments."""
+    """Return the facts by which :func:`process_of` finds this process. May raise OSError."""
     return _introduction(os.getpid())
 
 

@@ -77,7 +77,7 @@ _functions: dict[int, Callable[..., Any]] = {}
 
 
 class _InPlace:
-    """Function that reaches its worker as this object, not as a copy without source lines."""
+    """Function that its worker gets as this very object, not as a copy without source lines."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)

@@ -21,7 +21,7 @@ LARGEST_HISTORY_WEIGHT = 20
 #: lognormal distribution.
 ENOUGH_SAMPLES = 20
 #: Minimum standard deviation of the logarithms of durations, because a few similar samples do not
-#: prove a small spread; and the assumed one with fewer than three samples.
+#: prove a small spread. The second number is assumed with fewer than three samples.
 LEAST_SPREAD, SPREAD_OF_FEW = 0.3, 0.4
 #: Assumed standard deviation of the logarithms of durations if no task was measured.
 ASSUMED_SPREAD = 1.0
@@ -82,7 +82,7 @@ class Prior:
     call_spread: float = 0.7
     #: Error of a duration that the manifest gives.
     stated_spread: float = 0.3
-    #: Spread of the durations of one name's input sizes.
+    #: Spread of one name's durations over its input sizes.
     size_spread: float = 0.5
 
 
@@ -109,7 +109,7 @@ class _Record:
     #: dropped.
     count: int = 0
     total_s: float = 0.0
-    #: Ascending durations, and sums of the longest 1, 2, ...; made when needed.
+    #: Ascending durations, and sums of the longest 1, 2, ... of them, made when needed.
     _longest: tuple[list[float], list[float]] | None = None
 
     def add(self, sample: Sample, *, earlier: bool) -> None:
@@ -143,7 +143,7 @@ class _Record:
         return sums[longer - 1] / longer - elapsed_s if longer >= ENOUGH_LONGER else None
 
 
-#: Maximum number of distinguished names and sizes; later ones only count for their component. A
+#: Maximum number of distinguished names and sizes. Later ones only count for their component. A
 #: program may give each of a million tasks its own name.
 MOST_KINDS = 10_000
 
@@ -292,7 +292,7 @@ class TaskModel:
         )
 
     def _best_record(self, kind: Kind) -> _Record | None:
-        """Return the record of the size (at least three samples), the name or the component."""
+        """Return the record of the size if it has three samples, else of the name or component."""
         # The component's other names are used only if the manifest does not describe the name and
         # no task of it was measured, because the names of one component may differ a thousandfold.
         size, task, component = (self._records.get(level) for level in _levels(kind))

@@ -60,7 +60,7 @@ class Lifetime:
         self._seen: tuple[int, int] = (0, 0)
 
     def look(self, ordered_at: float) -> str | None:
-        """Return the reason to stop the cluster, or None. It was last scaled at ``ordered_at``."""
+        """Return the reason to stop, or None. ``ordered_at`` is the monotonic time of scaling."""
         now = time.monotonic()
         scheduler = self._scheduler
         seen = (scheduler.transition_counter, len(scheduler.clients))

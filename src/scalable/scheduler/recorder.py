@@ -71,7 +71,7 @@ class _Pending:
         self.bundled = bundle is not None
         self.began = False
         self.again: tuple[str, str | None] | None = None
-        #: Number of tasks in it that start again. A bundle resends tasks of a lost bundle.
+        #: Number of tasks that start again: this one, or a bundle's tasks from a lost bundle.
         self.repeats = 1 if bundle is None else int(bundle.get("again", 1))
         # A bundle (a batch of tasks) has no row if its tasks have their own rows.
         self.running = self.silent = bundle is not None and bundle["rows"]

@@ -59,10 +59,10 @@ class _Kept:
 
 class StreamRelay:
     """Server that carries streams to the scheduler in a separate thread.
-    The thread answers pings while the scheduler's event loop is busy. A client needs the stream's
-    id to continue a stream. Content is encrypted between client and scheduler. By default only this
-    machine or pod can connect, as port forwarding does. Streams without a connection are kept for
-    ``kept_s`` seconds. ``window`` is the bytes kept per stream and direction.
+    The thread sends keep-alive frames while the scheduler's event loop is busy. A client needs the
+    stream's id to continue a stream. Content is encrypted between client and scheduler. By default
+    only this machine or pod can connect, as port forwarding does. Streams without a connection are
+    kept for ``kept_s`` seconds. ``window`` is the bytes kept per stream and direction.
     """
 
     def __init__(

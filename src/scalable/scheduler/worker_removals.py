@@ -149,7 +149,7 @@ class WorkerRemovals:
         return True
 
     def resume(self, workers: Iterable[str]) -> list[str]:
-        """Make workers accept work again unless it is too late. Return names of accepting ones."""
+        """Make workers accept work again unless it is too late, and return their names."""
         accepting = []
         for ws in self.named(workers):
             drain = self._drains.get(ws.address)

@@ -124,7 +124,7 @@ class Workload(Listener):
         return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})
 
     def outlooks(self, tag: str, slots: Mapping[str, Any], startup_s: float) -> list[Outlook]:
-        """Return the outlooks on a tag's tasks. Empty if no task is blocked."""
+        """Return the outlooks (possible durations) on a tag's tasks. Empty if none is blocked."""
         if not self._blocked:
             self._outlooks = []
             return []

@@ -372,7 +372,7 @@ class BundleRun:
         return packed_error(error)
 
     def _plain_arguments(self, number: int) -> Any:
-        """Return the arguments of a task if they were received unpickled, or None."""
+        """Return the arguments of a task that were not pickled separately, or None."""
         row = self._rows[number]
         return None if type(row) is bytes else (row, {})
 

@@ -35,7 +35,7 @@ class WorkerConfig:
     nthreads: int = 1
     #: Dask resources that the worker offers: number of slots by tag.
     resources: Mapping[str, float] = field(default_factory=dict)
-    #: In bytes, 0 for no limit.
+    #: Memory limit in bytes, or 0 for no limit.
     memory_limit: int = 0
     #: Address to listen on.
     host: str = LOOPBACK

@@ -77,7 +77,7 @@ def is_small(value: Any) -> bool:
 
 
 def packed(value: Any) -> tuple[Any, int]:
-    """Return a larger result in the form to send, and its kind. May raise pickle's errors."""
+    """Return a large result in the form to send, and its kind. May raise pickle's errors."""
     if dask.sizeof.sizeof(value) <= LARGE:
         return dump(value), PICKLED
     return Pickled(value), KEPT

@@ -39,7 +39,7 @@ class ParentWatch:
         os.killpg(0, signal.SIGKILL)
 
     def _owner_has_ended(self) -> bool:
-        """Wait for the pipe, the owner's exit or a second. Return whether the owner has exited."""
+        """Wait up to a second for the owner's exit, and return whether it has exited."""
         watched = [self.pipe] if self.owner is None else [self.pipe, self.owner]
         timeout = PARENT_INTERVAL_S if self.owner is None else None
         readable, _, _ = select.select(watched, [], [], timeout)
