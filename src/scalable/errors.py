@@ -22,7 +22,7 @@ class ScalableError(Exception):
 
     code: ClassVar[str] = "E_SCALABLE"
     exit_code: ClassVar[int] = 1
-    #: The words are enough: a script that ends with the error shows no traceback.
+    #: True if a script that exits with the error prints the message without a traceback.
     alone = False
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:

@@ -38,7 +38,7 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def read_tail(path: Path, limit: int = 8192) -> str:
-    """Return a file's last whole lines, at most ``limit`` bytes, or nothing if unreadable."""
+    """Return the complete lines in a file's last ``limit`` bytes, or "" if it is unreadable."""
     try:
         with path.open("rb") as file:
             begin = file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
@@ -76,7 +76,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def check_not_planted(path: Path) -> None:
-    """Raise PermissionError if a user outside its group could replace files in a directory."""
+    """Raise PermissionError if a user outside the directory's group could replace its files."""
     link, status = path.lstat(), path.stat()
     others = link.st_uid if stat.S_ISLNK(link.st_mode) else status.st_uid
     foreign = others not in (0, os.geteuid())

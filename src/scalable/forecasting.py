@@ -31,7 +31,7 @@ from scalable.scaling.task_model import (
 
 #: Number of latest runs from which the median number of tasks is taken.
 RUNS_FOR_CALLS = 5
-#: Name of managers among the programs of :attr:`scalable.model.CostEstimate.always`.
+#: Key of the managers' machines in :attr:`scalable.model.CostEstimate.always`.
 MANAGER = "manager"
 
 
@@ -42,7 +42,7 @@ def _is_here(spec: DeploymentSpec, run: EarlierRun) -> bool:
 def _placed(
     spec: DeploymentSpec, history: Iterable[EarlierRun]
 ) -> list[tuple[str | None, CallRecord]]:
-    """Return the measured tasks, latest first, each with its target if that is another one."""
+    """Return (target, measured task) pairs, latest first. ``target`` is None for the spec's own."""
     # Tasks of other targets count if none of their name ran on this target.
     calls = [(run, call) for run in history for call in reversed(run.calls)]
     here = {(call.tag, call.task) for run, call in calls if _is_here(spec, run)}
@@ -171,7 +171,7 @@ def quoted_prices(
 
 
 def _overwritten(prices: Prices, written: Prices) -> Prices:
-    """Replace a provider's prices by the manifest's."""
+    """Return a provider's prices, replaced by the manifest's where these exist."""
     rates = dict(prices.rates)
     for tag in written.hourly_by_tag.keys() & rates.keys():
         billed, hourly = rates[tag].price, written.hourly_by_tag[tag]
@@ -193,7 +193,7 @@ def _overwritten(prices: Prices, written: Prices) -> Prices:
 
 
 def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
-    """Return the median number of tasks in the latest runs with such tasks, by (tag, name)."""
+    """Map (tag, task name) to the median number of its tasks in the latest runs that had any."""
     seen: dict[tuple[str, str], list[int]] = defaultdict(list)
     for run in runs:
         for kind, count in run.counts.items():
@@ -215,9 +215,9 @@ def _busiest(runs: Iterable[EarlierRun]) -> dict[str, int]:
 def _match(
     spec: DeploymentSpec, counts: Mapping[tuple[str, str], int]
 ) -> tuple[dict[str, int], list[TaskSpec]]:
-    """Return the task counts of the manifest's names, and the names missing in the manifest.
+    """Return task counts by manifest name, and the recorded tasks that the manifest does not name.
     Tasks routed by tag are recorded under their function's name. If a pool's only manifest name has
-    no tasks in runs, they count as tasks of that name.
+    no tasks in runs, tasks routed to the pool by tag count as tasks of that name.
     """
     listed = {
         task.name: counts[task.component, task.name]
@@ -272,7 +272,7 @@ def _overlaps(spec: DeploymentSpec, runs: Sequence[EarlierRun]) -> dict[tuple[st
 
 
 def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:
-    """Return the level of each run's durations, from names that occur in at least two runs."""
+    """Return how long each run's tasks took, relative to the same tasks' means over all runs."""
     by_run = [_lengths_of(run.calls) for run in runs if run.calls]
     everywhere = {
         kind: [length for lengths in by_run for length in lengths.get(kind, ())]

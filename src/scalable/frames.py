@@ -10,14 +10,14 @@ from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
-#: Maximum number of errors in a chain of causes, and of frames of one error, that are examined.
+#: Maximum number of chained errors that are examined, and of frames of each error.
 _MOST_CAUSES = 20
 _MOST_FRAMES = 5000
 _OURS = str(Path(__file__).parent) + os.sep
 _STANDARD = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
 )
-#: The standard library on another machine, as a traceback names it.
+#: Pattern of the standard library's path in a traceback from another machine.
 _STANDARD_ELSEWHERE = re.compile(r"/lib(64)?/python3\.\d+t?/")
 _INSTALLED = "-packages/"
 _NOT_THE_USERS = tuple(
@@ -34,7 +34,7 @@ def own_frame(error: BaseException) -> str | None:
 
 
 def own_frame_in(traceback: str) -> str | None:
-    """Find the frame of :func:`own_frame` in a traceback string, or else the innermost one."""
+    """Return :func:`own_frame` for a traceback string, or else its innermost frame."""
     places: list[_Place] = [
         (found["file"], found["line"], found["name"].strip())
         for found in _FRAME.finditer(traceback)

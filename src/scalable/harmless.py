@@ -68,7 +68,7 @@ def _bounded(line: str) -> str:
 
 
 class HarmlessFormatter(logging.Formatter):
-    """Log formatter that makes another one's output (by default the bare message) harmless."""
+    """Formatter that makes the lines of another formatter harmless, by default bare messages."""
 
     def __init__(self, formatter: logging.Formatter | None = None) -> None:
         super().__init__()

@@ -185,7 +185,7 @@ def refuse_in_child(pid: int) -> None:
 
 
 def exit_in_child(pid: int, error: BaseException | None) -> None:
-    """Exit if this process is a fork of ``pid`` that has left the function that forked it.
+    """Exit if this process is a fork of ``pid`` and has returned from the function that forked.
     Otherwise it would continue as a second worker that shares the first one's connections.
     """
     if os.getpid() == pid:

@@ -26,8 +26,8 @@ def number_of(name: str) -> int:
 
 
 def numbers_of(names: Iterable[str]) -> dict[str, int]:
-    """Map task names to colour numbers, distinct as long as there are enough colours.
-    A name keeps its :func:`number_of` unless an alphabetically earlier name has it.
+    """Map task names to colour indices, distinct as long as there are enough colours.
+    A name keeps its own :func:`number_of` unless an alphabetically earlier name has that index.
     """
     ordered = sorted(set(names))
     if len(ordered) > len(LIGHT):

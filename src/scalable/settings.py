@@ -134,23 +134,23 @@ def results_dir() -> Path:
     return cache / "scalable" / "results"
 
 
-#: Variables with which users configure Slurm's commands. The others that begin with SLURM describe
-#: the job or step that this process is in.
+#: Variables with which users configure Slurm's commands. Other variables that start with SLURM
+#: describe this process's job or step.
 _OF_SLURM = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SACK_KEY"})
-#: Variables that a job has apart from its steps: with them, tasks can start steps in it.
+#: Prefixes of variables that describe a whole job. Tasks need them to start steps in the job.
 _OF_JOB = ("SLURM_JOB_", "SLURM_ARRAY_", "SLURM_SUBMIT_", "SLURM_CLUSTER_NAME", "SLURM_JOBID")
-#: Beginnings of variables that Slurm sets, also for MPI.
+#: Prefixes of variables that Slurm sets, also for MPI.
 _BY_SLURM = ("SLURM_", "SLURMD_", "PMI_", "PMIX_")
 
 
 def outside_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for a new job, without those of this process's Slurm job."""
+    """Return the variables for a new job: ``environ`` without those of this process's Slurm job."""
     return _without(environ, ())
 
 
 def outside_step(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for workers, without this process's step in its Slurm job.
-    Steps that tasks start would otherwise inherit this step's CPUs, memory and numbers.
+    """Return the variables for workers: ``environ`` without those of this process's job step.
+    Otherwise, steps that tasks start would inherit this step's CPUs, memory and ids.
     """
     return _without(environ, _OF_JOB)
 

@@ -37,7 +37,7 @@ _HIDDEN = "..."
 class UrlFault:
     """Reason why a string is not the URL of a storage."""
 
-    #: Follows the name of the value: ``must ...``. It never quotes a secret.
+    #: Message that follows the value's name, such as ``must ...``. It never quotes a secret.
     problem: str
     hint: str
     #: True if the string contains a credential, so that it must not be shown.
@@ -79,7 +79,7 @@ def scheme_of(text: str) -> str:
 
 
 def _split(text: str) -> tuple[str, bool, str]:
-    """Return the scheme, a flag for a following ``//``, and the rest."""
+    """Return a URL's scheme, whether ``//`` follows it, and the rest."""
     match = _SCHEME.fullmatch(text)
     if match is None or text.startswith((".", "/")):
         return "file", False, text

@@ -59,7 +59,7 @@ def as_written(count: int) -> str:
 
 
 def like(example: int, count: float) -> str:
-    """Format rounded bytes in the kind of units (decimal or binary) used for the example."""
+    """Format rounded bytes in decimal or binary units, whichever the example uses."""
     binary = "i" if "i" in as_written(example) else ""
     for unit, size in _WRITTEN:
         if unit.endswith("i") == bool(binary) and count >= size:
@@ -148,7 +148,7 @@ def format_duration(seconds: float) -> str:
 
 def format_amount(amount: float, unit: str) -> str:
     """Format a cost without its unit, such as ``1250``, ``12.50`` or ``0.00031``.
-    Money has two decimals, worker-seconds have none, and small amounts two significant digits.
+    Money has two decimals and worker-seconds none. Small amounts have two significant digits.
     """
     decimals, least = (0, 10.0) if unit == "worker-seconds" else (2, 0.1)
     if 0 < amount < least:

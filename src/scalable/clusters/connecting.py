@@ -31,7 +31,7 @@ logger = logging.getLogger("scalable.clusters")
 
 LOADER = "scalable.clusters.connecting.load_security"
 LOADER_SETTING = "distributed.client.security-loader"
-#: Environment variable of the same setting.
+#: Environment variable that Dask reads for :data:`LOADER_SETTING`.
 LOADER_VARIABLE = "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER"
 
 
@@ -207,7 +207,7 @@ class AttachedDeployment:
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
-        """Changes of desired counts, oldest first. Only this session's without a local run."""
+        """Changes of desired counts, oldest first. Without a local record, only this session's."""
         self.directory.fetch_run()
         if self._run_path is None or not self._run_path.is_dir():
             return list(self._asked)

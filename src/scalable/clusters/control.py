@@ -21,8 +21,8 @@ logger = logging.getLogger("scalable.clusters")
 _Answer = TypeVar("_Answer")
 
 ANSWER_TIMEOUT_S = 10.0
-#: Seconds for a connection to a scheduler that listens only on another machine. That may share the
-#: network of this machine, as containers do.
+#: Timeout in seconds if a scheduler listens only on another machine's loopback. That machine may be
+#: a container that shares this machine's network.
 ELSEWHERE_TIMEOUT_S = 2.0
 
 

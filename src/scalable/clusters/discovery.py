@@ -68,7 +68,7 @@ def list_clusters(*, with_remains: bool = False) -> ClusterListing:
     Parameters
     ----------
     with_remains
-        Whether to keep such records, and list them as failed.
+        True to keep such records, and list them as failed clusters.
     """
     unanswered = ask_places()[1]
     recorded, errors = _recorded()

@@ -41,14 +41,14 @@ from scalable.records.directory import MANAGER
 logger = logging.getLogger("scalable.clusters")
 
 ADDRESS_TIMEOUT_S = 120.0
-#: Short, so that a scheduler's exit is noticed soon.
+#: Timeout in seconds. It is short, so that a scheduler's exit is noticed soon.
 CONNECT_TIMEOUT_S = 10.0
 ADDRESS_POLL_S = 0.02
 ATTACH_TIMEOUT_S = 60.0
 #: Seconds without an answer after which the scheduler counts as gone for good.
 SCHEDULER_LOST_S = 20.0
 LEAVE_POLL_S = 0.1
-#: Seconds between two attempts to attach while the previous process is not lost yet.
+#: Seconds between attempts to attach while the scheduler still lists the earlier process.
 TURN_POLL_S = 1.0
 #: Exit code of a process that SIGTERM has stopped, as shells report it.
 TERMINATED = 128 + signal.SIGTERM
@@ -77,7 +77,7 @@ class ManagerConfig:
     limits: Mapping[str, int] = field(default_factory=dict)
     #: Address of the scheduler for the workers. None for ``address``.
     worker_address: str | None = None
-    #: Another process takes over the workers when this one gets SIGTERM. It waits for its turn.
+    #: True if a successor takes over the workers after SIGTERM. It waits until this one has left.
     replaceable: bool = False
     #: Secret values by tag and variable.
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)

@@ -159,7 +159,7 @@ logger = logging.getLogger("scalable.clusters")
 
 #: Seconds after which an unchanged status is written again.
 INTERVAL_S = 2.0
-#: Seconds between two copies of the costs, with which another scheduler would continue.
+#: Seconds between two writes of the costs, which a successor of the scheduler would restore.
 SPENDING_INTERVAL_S = 5.0
 #: Shortest time between two snapshots, in seconds. Changes in between make one snapshot. If a
 #: status takes long, the time is longer: snapshots take at most a share of the event loop's time.

@@ -147,7 +147,7 @@ _MODULE = re.compile(r"No module named '?([\w.]+)")
 
 
 def image_fault(image: str, said: str) -> str | None:
-    """Return a sentence about an image without a suitable Python, or None for another error."""
+    """Return a sentence if the output reports an unsuitable Python, or None for other errors."""
     for name in _MODULE.findall(said):
         package = name.partition(".")[0]
         if package in (*NEEDED, "dask"):

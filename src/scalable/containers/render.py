@@ -79,7 +79,7 @@ def host_python_of(layout: PythonLayout) -> HostPython:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths that are not inside another one."""
+    """Return the paths that are not inside another path of the list."""
     kept: list[str] = []
     for path in sorted(set(paths), key=lambda path: PurePath(path).parts):
         if not kept or not PurePath(path).is_relative_to(kept[-1]):
@@ -289,7 +289,7 @@ def _mount_options(request: ContainerRequest) -> list[str]:
 
 
 def _provides(outside: str, inside: str, path: str) -> bool:
-    """Return whether a mount already provides a path in the container."""
+    """Return whether the mount of ``outside`` at ``inside`` already provides a host path."""
     return inside == path or (outside == inside and PurePath(path).is_relative_to(inside))
 
 
@@ -364,7 +364,7 @@ class ContainerRequest:
 
     @property
     def reference(self) -> str:
-        """Image in the runtime's notation. ``image`` may have that of any runtime."""
+        """Image in this runtime's notation. ``image`` may use any runtime's notation."""
         if self.runtime != "apptainer":
             return self.image.removeprefix("docker://")
         if self.image_file or _SCHEME.match(self.image):

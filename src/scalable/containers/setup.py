@@ -33,7 +33,7 @@ exec "$@"
 
 def setup_entry(lines: Sequence[str], shell: str) -> tuple[str, ...]:
     """Return the words to put before a command so that setup lines run first.
-    Without lines there are none. The first failing line is printed, and its exit code returned.
+    There are no such words without lines. A failing line is printed, and its exit code returned.
     """
     if not lines:
         return ()

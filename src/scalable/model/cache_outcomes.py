@@ -104,7 +104,7 @@ class CacheTotals:
 
     #: Number of tasks that did not run.
     found: int = 0
-    #: Number of these whose result another process computed at the same time.
+    #: Number of tasks in ``found`` whose result another process computed at the same time.
     waited: int = 0
     #: Seconds that the original computations took.
     saved_s: float = 0.0

@@ -132,7 +132,7 @@ class ClusterRecord:
     dashboard_address: str | None = None
     #: True if the scheduler shares no files with this machine. The files here are then a copy.
     remote: bool = False
-    #: Seconds without a report of a manager after which the cluster stops (creator died).
+    #: The cluster stops after these seconds without a manager's report (its creator died).
     abandoned_after_s: float | None = None
     #: Location of a remote cluster, as its provider describes it.
     place: Mapping[str, str] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class PoolStatus:
     reason: str | None = None
     #: Reason why workers have not started yet, as the provider reports it, or None.
     waiting: str | None = None
-    #: Workers lost since their manager started, which replaces them.
+    #: Workers lost since their manager started. The manager replaces lost workers.
     lost: int = 0
     #: Name of the last lost worker, and the reason, or None.
     last_loss: str | None = None
@@ -257,7 +257,7 @@ class ClusterStatus:
     #: True if a provider found resources of a cluster that has no record here.
     orphan: bool = False
     reason: str | None = None
-    #: Epoch seconds at which the time to live, or the idle timeout without new work, stops it.
+    #: Epoch seconds at which the time to live or the idle timeout stops the cluster.
     ends_at: float | None = None
     idle_ends_at: float | None = None
     #: Costs and budget as the scheduler reports them, or None if nothing has a price.

@@ -59,7 +59,7 @@ class ComponentSpec:
     #: Maps paths on the host to paths in the container.
     mounts: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    #: Source of the value by name of the variable: ``env:NAME`` or ``file:PATH``.
+    #: Maps variable names to the sources of their values: ``env:NAME`` or ``file:PATH``.
     secrets: Mapping[str, str] = field(default_factory=dict)
     #: Python module that runs in the worker before its first task.
     preload_script: str | None = None

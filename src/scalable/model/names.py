@@ -42,7 +42,7 @@ class Rule:
     refused: str = ""
     #: Reserved names.
     taken: frozenset[str] = frozenset()
-    #: Only for rules without ``first``.
+    #: True if a string may start with a dash. Only for rules without ``first``.
     may_begin_with_dash: bool = False
 
     @cached_property

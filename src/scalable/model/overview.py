@@ -58,7 +58,7 @@ class TaskOverview:
     queued: int = 0
     #: Sum of the times from waiting only for a worker until running or receiving the input.
     queued_s: float = 0.0
-    #: Tasks of executors count the queue time of their bundle.
+    #: Mean queue time. Each task of an executor has the queue time of its bundle.
     mean_queued_s: float | None = None
 
     def __add__(self, other: TaskOverview) -> TaskOverview:
@@ -134,7 +134,7 @@ class Overview:
     #: Fields of ClusterStatus, and ``project``, ``started_at`` and ``run`` (the record's path).
     cluster: Mapping[str, Any] = field(default_factory=dict)
     pools: Mapping[str, PoolOverview] = field(default_factory=dict)
-    #: Names with unfinished tasks come first.
+    #: Tasks by name. Names with unfinished tasks come first.
     tasks: tuple[TaskOverview, ...] = ()
     #: The tasks that have run the longest, the longest first.
     running: tuple[RunningCall, ...] = ()

@@ -103,7 +103,7 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """One choice on the range from the cheapest to the fastest plan."""
+    """One of the plans between the cheapest and the fastest."""
 
     #: Predicted duration of the run.
     time_s: float

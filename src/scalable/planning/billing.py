@@ -27,7 +27,7 @@ class Billing:
 
     #: Workers on one machine.
     units: int = 1
-    #: First seconds of a start that are not billed.
+    #: Unbilled seconds at the start of a machine.
     unbilled_s: float = 0.0
     #: Shortest billed time of a machine.
     minimum_s: float = 0.0
@@ -35,12 +35,12 @@ class Billing:
     granularity_s: float = 0.0
     #: Least and greatest cost as multiples of the expected one.
     spread: tuple[float, float] = (1.0, 1.0)
-    #: Cost of the machine for 1, 2, ... workers, in workers on a full machine; empty if they
-    #: get a full machine.
+    #: Costs of machines for 1, 2, ... workers, as multiples of one worker's share of a full
+    #: machine. Empty if every machine is full-sized.
     smaller: tuple[float, ...] = ()
 
     def paid_units(self, workers: int) -> float:
-        """Return the machines' cost of some workers, in units of a worker on a full machine."""
+        """Return the machines' cost for ``workers``, in shares of one worker on a full machine."""
         full, rest = divmod(workers, self.units)
         if not rest:
             return float(workers)

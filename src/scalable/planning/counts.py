@@ -15,7 +15,7 @@ from scalable.model import DeploymentSpec, Diagnostic, TaskSpec
 FIRST_TOTAL = "n_workers"
 #: Target options with the total of all pools, in order of preference.
 TOTAL_OPTIONS = ("max_workers", FIRST_TOTAL)
-#: Target option with the number of jobs that wait or run at once.
+#: Target option with the maximum number of jobs that are queued or running.
 AT_ONCE = "at_most"
 
 
@@ -39,8 +39,8 @@ def written_total(spec: DeploymentSpec) -> tuple[str, int] | None:
 
 def total_limit(spec: DeploymentSpec) -> tuple[str, int] | None:
     """Return the name and value of the option that limits all pools together, if any.
-    Workers beyond the jobs that a target may have at once wait, so that a plan has none of them,
-    unless the manifest asks for them.
+    Workers beyond the target's job limit only wait in the queue. A plan contains them only if the
+    manifest requests them.
     """
     limit = written_total(spec)
     maximum = None if spec.adaptive is None else spec.adaptive.maximum
@@ -119,7 +119,7 @@ def _first_handed_out(
     rest: int,
     weights: Mapping[str, float],
 ) -> dict[str, int]:
-    """Return counts slightly below the result of :func:`_share`, to save most of its steps."""
+    """Return counts slightly below :func:`_share`'s result, so that few of its steps remain."""
     # Adding workers one by one leaves all pools with about the same work per worker. This amount
     # is found by bisection.
     target = sum(counts.values()) + rest

@@ -21,20 +21,20 @@ from scalable.planning.knowledge import Knowledge
 from scalable.planning.network import Network, spread_of
 from scalable.planning.work import ExpectedTasks
 
-#: Number of simulated runs, and the least of a large graph.
+#: Number of simulated runs, normally and at least (for large graphs).
 DRAWS, LEAST_DRAWS = 200, 40
-#: Maximum work of :data:`DRAWS` simulated runs, in groups of tasks.
+#: Limit of the simulation's work, in groups of tasks over all :data:`DRAWS` runs.
 _WORK = 50_000
-#: Drawn durations, and waits of one group for another, that take as long as a group.
+#: Number of drawn durations, and of dependencies, that cost as much time as one group.
 _DRAWN_EACH, _WAITS_EACH = 8, 30
 #: Number of drawn values from which each run-wide value is taken, as an evenly spaced quantile.
 _STRATUM = 15
 #: Maximum number of groups of tasks in one simulated run.
 _GROUPS = 600
-#: Numbers of slots of one pool to which a run with too many groups is scaled down.
+#: Slots per pool that are tried when a run has too many groups, the largest first.
 _SCALES = (64, 32, 16, 8, 4, 2)
-#: Assumed probability that a task waits only for its share of the tasks of the name before. The
-#: manifest does not contain it. In recorded graphs tasks do so.
+#: Assumed probability that a task waits only for its share of the preceding name's tasks, as in
+#: recorded graphs. The manifest does not contain it.
 _OVERLAPS = 0.5
 
 
@@ -55,9 +55,9 @@ class _Task:
     pool: int
     #: Number of tasks in each group.
     sizes: Sequence[int]
-    #: Positions of the names before it.
+    #: Positions of the task names that must finish first.
     before: tuple[int, ...]
-    #: Number of its first group. The groups of all names are numbered in their order.
+    #: Number of its first group. Groups are numbered consecutively over all names.
     first: int
 
 
@@ -167,7 +167,7 @@ def _tasks(
 def _before(
     calls: ExpectedTasks, by_name: Mapping[str, ExpectedTasks], position: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Return the positions of the preceding names. A name without tasks gives its own."""
+    """Return the preceding names' positions. Replace a name without tasks by its predecessors."""
     found: set[int] = set()
     seen: set[str] = set()
     left = list(calls.after)
@@ -208,7 +208,7 @@ def _overlaps(tasks: Sequence[_Task], knowledge: Knowledge) -> Iterator[_Overlap
 
 
 def _shares(earlier: Sequence[int], later: Sequence[int]) -> list[range]:
-    """Return the later groups that wait for each earlier group, given the groups' last tasks."""
+    """Return the range of later groups that wait for each earlier group, given last indices."""
     found = []
     begin = 0
     for end in earlier:
@@ -245,18 +245,18 @@ def _sizes(count: int, slots: int) -> list[int]:
 
 
 class _Waits(NamedTuple):
-    """Dependencies of groups and names in runs in which the same names overlap."""
+    """Dependencies of groups and names, for runs with the same overlapping names."""
 
-    #: Number of groups before each group, and the groups that wait for it.
+    #: For each group: the number of groups it waits for, and the groups that wait for it.
     groups: list[int]
     following: list[list[int]]
-    #: Number of unfinished names before each name, and the names that wait for all of its groups.
+    #: For each name: the number of names it waits for, and the names that wait for all of it.
     names: list[int]
     after: list[list[int]]
 
 
 class _Simulation:
-    """Runs of the same tasks. A ready group with a lower number starts first."""
+    """Simulator of runs with the same tasks. The lowest of several ready groups starts first."""
 
     def __init__(self, tasks: Sequence[_Task], pools: int, overlaps: Sequence[_Overlap]) -> None:
         self.tasks, self.pools, self.overlaps = tasks, pools, overlaps
@@ -293,7 +293,7 @@ class _Simulation:
         self, lengths: Sequence[float], starts: Sequence[Sequence[float]], barrier: float
     ) -> float:
         """Return the seconds until all tasks have finished, or inf if some cannot run.
-        ``lengths`` are those of the groups, ``starts`` the times at which slots connect.
+        ``lengths`` are seconds of the groups, ``starts`` the times at which slots connect.
         """
         found, pool_of = self.waits_of(barrier), self.pool_of
         # What is still unfinished before each group and name, and of each name.
@@ -354,8 +354,8 @@ class _Simulation:
 
 # Durations ----------------------------------------------------------------------------------------
 
-#: Assumed errors as standard deviations of logarithms: of durations in the manifest, of durations
-#: that were measured on other targets, and of guesses.
+#: Assumed errors of durations (standard deviations of logarithms): from the manifest, measured on
+#: other targets, and guessed.
 ERROR_OF_MANIFEST, ERROR_ELSEWHERE, ERROR_OF_GUESS = 0.5, 0.5, 1.0
 #: Minimum number of measured durations for a bootstrap.
 ENOUGH_TO_REPEAT = 10
@@ -422,7 +422,7 @@ def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
 
 
 def error_of(calls: ExpectedTasks) -> float:
-    """Return the shared error (of logarithms) of a name's tasks, without the sampling error."""
+    """Return the error that a name's tasks share, as a standard deviation of logarithms."""
     if calls.guessed:
         return ERROR_OF_GUESS
     return ERROR_OF_MANIFEST if calls.forecast.source == "manifest" else 0.0

@@ -17,11 +17,11 @@ from scalable.planning.uncertainty import BAND, evidence_of, overhead
 from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, ExpectedTasks, slots_of
 from scalable.units import as_written, counted, format_amount, format_duration, like
 
-#: Ratio (cost if workers stay until the end / expected cost) above which the cost is explained.
+#: Cost if workers stay until the end / expected cost: above this ratio, the cost is explained.
 _HELD = 1.05
 #: Maximum number of names that one sentence lists.
 _SHOWN = 3
-#: Weight of the measurements, 0 to 1, below which a plan names what was measured least.
+#: Weight of measurements (0 to 1) below which a plan names the least measured task.
 _ENOUGH_EVIDENCE = 0.5
 _SERVES = {
     "minimize cost": "the fewest workers",
@@ -95,7 +95,7 @@ def _binds_cost(given: PlanExplanation, workers: Sequence[int]) -> str:
 
 
 def _ceiling(given: PlanExplanation, workers: Sequence[int]) -> str:
-    """Return the limit that prevents a shorter run."""
+    """Return the limit on the worker counts that prevents a shorter run."""
     spec, problem = given.spec, given.problem
     total = total_limit(spec)
     network, time_s = problem.predicted, problem.time_s(workers)

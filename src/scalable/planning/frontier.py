@@ -40,7 +40,7 @@ class CountBounds:
 class _Step:
     cost: float
     saved: float
-    #: Position of each pool, and index of its new candidate count.
+    #: (position of the pool, index of its new candidate count) for each enlarged pool.
     moves: tuple[tuple[int, int], ...]
 
 
@@ -68,7 +68,7 @@ def trace(network: Network, bounds: CountBounds) -> list[Workers]:
 
 
 def _candidates(network: Network, bounds: CountBounds, pool: int) -> list[int]:
-    """Return the ascending counts of a pool to try, each faster than the one before."""
+    """Return the ascending counts of a pool to try. Each shortens the pool's stages."""
     least = bounds.least[pool]
     most = min(bounds.most[pool], max(least, network.most_useful(pool)))
     if bounds.total is not None:
@@ -153,7 +153,7 @@ def _layer_alone(
     times: Sequence[Sequence[float]],
     layer: Sequence[int],
 ) -> Iterator[_Step]:
-    """Yield the steps of a layer without shared pools, which enlarge its slowest pools."""
+    """Yield steps that each enlarge the slowest pools of a layer without shared pools."""
     waiting = [(-times[i][0], i, 0) for i in layer]
     heapq.heapify(waiting)
     while waiting:
@@ -259,7 +259,7 @@ def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
 def _chain_steps(
     network: Network, bounds: CountBounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Yield steps, each for the pool of the longest chain that saves most time per cost."""
+    """Yield steps. Each enlarges the pool on the longest chain that saves most time per cost."""
     at = [0] * len(ladder)
     times = _times(network, ladder)
     while True:
@@ -331,7 +331,7 @@ def _fill(network: Network, bounds: CountBounds, workers: Workers) -> Iterator[W
 
 
 def _raised(bounds: CountBounds, workers: Workers) -> Workers:
-    """Raise counts to the minimum of all pools together. This does not shorten the run."""
+    """Return counts raised to the minimum of all pools together, which does not shorten the run."""
     counts = list(workers)
     for pool, most in enumerate(bounds.most):
         counts[pool] += min(most - counts[pool], bounds.least_total - sum(counts))

@@ -48,7 +48,7 @@ class Knowledge:
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
     #: Number of tasks in earlier runs, by task name.
     calls: Mapping[str, int] = field(default_factory=dict)
-    #: Most tasks that one of the latest complete runs sent to the pool of each tag.
+    #: Largest number of tasks that one of the latest complete runs sent to a pool, by tag.
     busiest: Mapping[str, int] = field(default_factory=dict)
     #: Task names of earlier runs that are not in the manifest.
     unlisted: Sequence[TaskSpec] = ()
@@ -65,7 +65,7 @@ class Knowledge:
     #: An earlier run of the target exists.
     ran_here: bool = False
     prices: Prices | None = None
-    #: Start-up time matters. If it is not measured, the plan reports that it is left out.
+    #: True if start-up time matters. A plan then reports if it is not measured and left out.
     counts_startup: bool = True
     #: Assumed time and billing of a worker's start.
     starting: Starting | None = None

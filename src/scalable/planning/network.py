@@ -16,11 +16,11 @@ from statistics import NormalDist
 from scalable.model import Forecast
 from scalable.planning.work import ExpectedTasks
 
-#: Minimum share of a stage's tasks that may take longer than the assumed longest task.
+#: Minimum share of a stage's tasks that may exceed the assumed longest duration.
 _BEYOND_LONGEST = 0.002
 #: Maximum duration of a stage's tail, as a share of the longest task.
 _TAIL = 0.7
-#: Standard normal quantiles, to fit a lognormal distribution to q80 / q50 and q95 / q50.
+#: Standard normal quantiles of 0.8 and 0.95, to fit a lognormal distribution to durations.
 _Z80 = NormalDist().inv_cdf(0.8)
 _Z95 = NormalDist().inv_cdf(0.95)
 
@@ -84,7 +84,7 @@ class Network:
         ]
 
     def finish_s(self, workers: Sequence[int]) -> float:
-        """Return the seconds until all tasks have finished, or inf if a worker is missing."""
+        """Return the seconds until all tasks have finished, or inf if a used pool has no worker."""
         return self.compose(workers, self.times_s(workers))[0]
 
     def times_s(self, workers: Sequence[int]) -> list[float]:

@@ -19,7 +19,7 @@ logger = logging.getLogger("scalable.planning")
 
 #: Factor by which policy "safe" multiplies the predicted work.
 HEADROOM = 1.2
-#: Number of evaluated points of a front: worker counts from the cheapest to the fastest.
+#: Number of evaluated points of a Pareto front, from the cheapest to the fastest counts.
 POINTS = 50
 #: Unit of costs without prices.
 WORKER_SECONDS = "worker-seconds"
@@ -55,7 +55,7 @@ class Problem:
     #: Idle workers are released. Otherwise all workers stay until the end.
     released: bool = False
     unit: str = WORKER_SECONDS
-    #: Of each pool. None to count worker-seconds as they are.
+    #: Billing of each pool's machines. None to count plain worker-seconds.
     billing: Sequence[Billing] | None = None
     always: Always = Always()  # noqa: RUF009 - frozen
 
@@ -75,7 +75,7 @@ class Problem:
         work: Sequence[float] | None = None,
         run_s: float | None = None,
     ) -> float:
-        """Return the cost of busy pools and the scheduler, for multiples of the expected work."""
+        """Return the cost if idle workers are released. ``work`` scales each pool's work."""
         total = self.cost_of_pools(workers, work)
         if self.always.rate:
             total += self.always.cost(self.time_s(workers) if run_s is None else run_s)

@@ -349,7 +349,7 @@ def quantiles(
     problem: Problem, calls: Sequence[ExpectedTasks], knowledge: Knowledge, points: Sequence[Point]
 ) -> list[tuple[float, float]]:
     """Return each point's 80 % quantiles of time and cost. They are at least the predictions.
-    They come from simulated runs, and for the time from earlier predictions if there are enough.
+    They come from simulated runs. The time also uses earlier predictions if there are enough.
     Between simulated points, the ratio of quantile and prediction is interpolated.
     """
     step = max(1.0, (len(points) - 1) / (SIMULATED - 1))

@@ -38,8 +38,8 @@ def confidence(
 ) -> float:
     """Return the probability that a run takes 0.8 to 1.25 times as long as predicted.
     It is the share of correct past predictions, estimated with a beta distribution. The prior mean
-    is the share of ``draws`` in that range, or 0.5 without draws. The result is at most the rule of
-    succession's probability after only correct predictions.
+    is the share of ``draws`` in that range, or 0.5 without draws. The upper limit is the
+    rule of succession for only correct predictions.
     """
     low, high = BAND
     inside = sum(low * predicted_s <= draw <= high * predicted_s for draw in draws)

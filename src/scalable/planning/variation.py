@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 #: Assumed variation from run to run, as standard deviation of logarithms.
 ASSUMED_VARIATION = 0.05
-#: Standard deviation of the logarithm of that variation: runs of one program may hardly differ, and
-#: those of others by a quarter. Both are assumptions, since recorded workflows have one run each.
+#: Standard deviation of the logarithm of that variation: some programs' runs hardly differ, others'
+#: by a quarter. Both values are assumptions, since recorded workflows have one run each.
 _UNCERTAINTY = 1.0
 #: Number of variations that are considered, and their range in standard deviations.
 _STEPS, _RANGE = 21, 2.5

@@ -12,7 +12,7 @@ from scalable.errors import ClusterError
 from scalable.model.costs import CURRENCY
 from scalable.units import format_amount
 
-#: Part of a budget after which no pool grows.
+#: Fraction of a budget after which no pool grows.
 HELD_AT = 0.8
 
 

@@ -163,7 +163,7 @@ class ClusterServices(Protocol):
 
 
 class ClusterLifecycle(Protocol):
-    """Optional methods of a provider, for detached clusters, which outlive their creator.
+    """Optional methods of a provider for detached clusters, which outlive their creator.
 
     Each method may be left out:
 
@@ -189,7 +189,7 @@ class ClusterLifecycle(Protocol):
     def discover(self) -> Iterable[Mapping[str, Any]]:
         """Return one row for each of this user's clusters with jobs or processes on this backend.
 
-        Only clusters of the current state directory count.
+        Clusters with another state directory are left out.
 
         Returns
         -------
@@ -224,10 +224,10 @@ class ClusterLifecycle(Protocol):
         """
 
     def place_of(self, spec: DeploymentSpec) -> Mapping[str, str]:
-        """Return a target's site, without any request."""
+        """Return the site that a target names. No request is sent."""
 
     def remote(self, place: Mapping[str, str]) -> RemotePlace:
-        """Return an object that finds and reaches a site's clusters, without any request."""
+        """Return an object that finds and reaches a site's clusters. No request is sent."""
 
 
 class TunnelEnd(Protocol):
@@ -244,8 +244,8 @@ class RemotePlace(Protocol):
     """Finds and reaches the clusters on a site that shares no files with the user's machine.
 
     The site's objects are authoritative. They store each cluster's files: its record, its
-    credentials, the resolved manifest. They belong to one root object, whose deletion deletes
-    everything. Any process with the user's access to the site can use a cluster.
+    credentials, the resolved manifest. A cluster's objects belong to one root object: its deletion
+    deletes all of them. Any process with the user's access to the site can use a cluster.
 
     Methods may be called from any thread. Each returns or raises
     :class:`scalable.errors.ProviderError` within seconds.
@@ -258,34 +258,34 @@ class RemotePlace(Protocol):
         """
 
     def programs(self, cluster_id: str) -> Mapping[str, ProgramState]:
-        """Map ``scheduler`` and each manager to its state. The result is empty without a root."""
+        """Map ``scheduler`` and each manager id to its state. Empty without a root object."""
 
     def address(self, cluster_id: str) -> str | None:
         """Return the scheduler's address if this process runs on the site, else None."""
 
     def outer_address(self, cluster_id: str) -> str | None:
-        """Return the scheduler's address for workers on other sites, or None."""
+        """Return the scheduler's address for workers on other sites, or None if unreachable."""
 
     def tunnel(self, cluster_id: str) -> TunnelEnd:
         """Return a tunnel to the scheduler. It reconnects automatically."""
 
     def logs(self, cluster_id: str, since: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-        """Map programs and workers to their new output and the mark for the next ``since``.
+        """Map programs and workers to (new output, position where the next call starts).
 
         Parameters
         ----------
         cluster_id
             Id of the cluster.
         since
-            Marks of the last call, by program or worker.
+            Positions returned by the previous call, by program or worker.
         """
 
     def keep(self, cluster_id: str, seconds: float | None) -> None:
-        """Set the seconds until the backend deletes the cluster, even if unused (None: never)."""
+        """Set the seconds until the backend deletes the cluster, used or not. None means never."""
 
     def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
         """Delete the root object, and return when all its objects are gone.
 
-        Return descriptions of the deleted objects. The list is empty for an unknown cluster. A
-        program of the cluster itself does not wait.
+        Return descriptions of the deleted objects. The list is empty for an unknown cluster. If
+        a program of the cluster itself calls this, it does not wait.
         """

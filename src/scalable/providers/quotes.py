@@ -25,7 +25,7 @@ from scalable.providers.remote.machines import (
     SCHEDULER_MEMORY,
 )
 
-#: Cores and bytes of memory of each program's machine.
+#: Cores, and bytes of memory, of each program's machine.
 PROGRAMS = {
     "scheduler": (SCHEDULER_CPUS, SCHEDULER_MEMORY),
     "manager": (MANAGER_CPUS, MANAGER_MEMORY),
@@ -105,7 +105,7 @@ def _unique(texts: Iterable[str]) -> list[str]:
 
 
 def share_counted(share: float, request: MachineRequest) -> float:
-    """Return the share of spot prices to assume for the choice of a machine's type."""
+    """Return the assumed fraction of spot prices when a machine type is chosen."""
     return share if request.units and (request.spot or share < 1) else 0.0
 
 
@@ -125,13 +125,13 @@ class Machines:
     spot: float
     #: Memory that a machine's operating system occupies.
     reserved_bytes: int
-    #: Whether a named type may be filled by one worker of the machine's whole size.
+    #: True if one worker may fill a named type, without ``reserved_bytes`` for the system.
     tight: bool = False
 
     def packing(
         self, cpus: float, memory_bytes: int, gpus: int = 0, *, most_units: int
     ) -> Packing | None:
-        """Return the machine type and the number of workers on it, or None without a price."""
+        """Return the machine type and its number of workers, or None without a price."""
         offers = self.offers
         if self.types:
             named = {offer.shape.name: offer for offer in offers}
@@ -195,7 +195,7 @@ def program_rates(price_of: Callable[[float, int], Price | None]) -> dict[str, R
 
 
 def said_shape(tag: str, rate: Rate) -> str:
-    """Return a sentence about the machine type of a pool's workers."""
+    """Return a sentence that names the machine type of a pool's workers."""
     on_one = "1 worker" if rate.units == 1 else f"up to {rate.units} workers"
     return f"Workers of {tag!r} run on {rate.price.shape}, {on_one} on each."
 

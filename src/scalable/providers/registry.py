@@ -119,7 +119,7 @@ def machine_providers() -> tuple[str, ...]:
 
 
 def inside_job_of(name: str) -> bool:
-    """Return whether this process runs in a provider's job. An unknown provider has none."""
+    """Return whether this process runs in a provider's job. False for an unknown provider."""
     try:
         variable = provider_traits(name).job_variable
     except ProviderError:

@@ -75,7 +75,7 @@ class ClusterDirectory:
     about themselves.
     """
 
-    #: Why this user can never reach the scheduler, as far as that is known.
+    #: Reason why this user can never reach the scheduler, or None if no reason is known.
     refused: str | None = None
 
     def __init__(self, path: Path) -> None:
@@ -190,7 +190,7 @@ class ClusterDirectory:
             ) from error
 
     def may_be_named(self, name: str) -> bool:
-        """Return True if an unreadable record contains the name, or its file cannot be read."""
+        """Return whether an unreadable record may have this name. True for an unreadable file."""
         try:
             text = (self.path / RECORD).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from scalable.model.cache_outcomes import CacheOutcome
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
-#: State of a task that did not run. Such tasks are counted from the rows about cache outcomes,
-#: which include those without a Dask task.
+#: State of a cache hit. Such tasks are counted from cache outcomes instead of these rows, since a
+#: hit in a client has no Dask task.
 FOUND = "found"
 _UNKNOWN_REASON = "reason not known"
 # Largest number of restarted tasks in one row. Larger numbers are treated as damage.
@@ -22,12 +22,12 @@ _MOST_REPEATS = 1_000_000
 # Larger numbers cannot be measurements, and their products would overflow.
 _LARGEST = 1e100
 
-#: Name of a task, None if it has only an id, and the tags that it has had.
+#: (name of a task, or None if only its id is known; tags that the task has had).
 _Kind = tuple[str | None, frozenset[str]]
 
 
 class RecordedTasks:
-    """Tasks of a run, kept in columns. A task id belongs to a task or a bundle of tasks.
+    """Tasks of a run, kept in columns. An id may stand for a bundle: several tasks sent as one.
     Tasks are numbered in the order of their first rows. Each takes about 200 bytes.
     """
 

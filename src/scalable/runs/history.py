@@ -31,7 +31,7 @@ logger = logging.getLogger("scalable.runs")
 RUNS, LOOKED_AT = 20, 200
 #: Version of the file with measurements; files of other versions are not used.
 VERSION = 2
-#: Number of calls, of all runs together, from which on no further run is read.
+#: Number of tasks, over all runs, after which no further run is read.
 CALLS = 50_000
 #: Streams from which the measurements of a run come.
 MEASURED = ("tasks", "workers", "remembered")
@@ -51,16 +51,16 @@ class EarlierRun:
     calls: tuple[CallRecord, ...] = ()
     #: True if the other values come from all tasks of the run.
     whole: bool = True
-    #: Successful tasks and cache hits by (tag, name): an empty cache would have run the hits too.
+    #: Successful tasks and cache hits by (tag, name). A run with an empty cache executes the hits.
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    #: By (tag, name), if the whole run was read and no tasks came in bundles.
+    #: Time spans by (tag, name), if the whole run was read and no tasks came in bundles.
     spans: Mapping[tuple[str, str], NameSpan] = field(default_factory=dict)
     #: Pairs of a tag and the seconds from the request of a worker until it connected.
     startups_s: tuple[tuple[str, float], ...] = ()
     #: Result of :meth:`.WorkSpan.seconds`, or None if only a part of the run was read.
     span_s: float | None = None
-    #: From the run's :class:`scalable.model.Plan`. None after a plan that guessed counts or
-    #: durations, or after unexpected cache hits: these do not show how good predictions are.
+    #: Predicted time of the run's plan. None if the plan guessed counts or durations, or cache hits
+    #: were unexpected: such runs do not show how good predictions are.
     predicted_s: float | None = None
     overhead: float = 1.0
     provider: str = ""
@@ -117,7 +117,7 @@ def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
 
 
 def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
-    """Return a run's measurements, written or from its last rows, and the number of bytes read."""
+    """Return a run's measurements, from their file or its last rows, and the bytes read."""
     written = _written(directory)
     if written is not None:
         return written

@@ -19,7 +19,7 @@ LONGEST_CALL_S = 1e9
 #: All numbers of records are less than this; others are ignored.
 MOST = 1e18
 
-#: Share of a task name's time span by which times of different workers count as equal.
+#: Two workers' times count as equal if they differ by less than this part of the name's span.
 _SAME_MOMENT = 0.02
 
 

@@ -23,7 +23,7 @@ from scalable.runs.summarizing import summarize
 
 logger = logging.getLogger("scalable.runs")
 
-#: Largest ``tasks.jsonl``, in bytes, of a run without a summary whose tasks are counted.
+#: Maximum bytes of ``tasks.jsonl`` to count the tasks of a run that has no summary.
 _COUNTED_BYTES = 50_000_000
 #: Prefix of the name that a directory gets before it is removed.
 _REMOVED = ".removed-"
@@ -124,7 +124,7 @@ def chosen_runs(
     older_than_s: float | None = None,
     now: float | None = None,
 ) -> tuple[list[RunOverview], list[KeptRun]]:
-    """Return the runs to remove beyond the latest ``keep``, and those that must stay."""
+    """Return the runs beyond ``keep`` and ``older_than_s`` to remove, and those that must stay."""
     moment = time.time() if now is None else now
     chosen: list[RunOverview] = []
     kept: list[KeptRun] = []

@@ -53,7 +53,7 @@ MANIFEST_FILE = "manifest.yaml"
 LOGS = "logs"
 #: Bytes that are read at once.
 _BUFFERED = 1 << 18
-#: Rows that readers get together.
+#: Number of rows in each list of :func:`in_parts`.
 _TOGETHER = 1000
 
 # NaN and infinities are not JSON and would spoil every sum. They are read as null, so that users of

@@ -14,7 +14,7 @@ from scalable.quantiles import Durations, Quantiles
 class TaskNameSummary:
     """Summary of the tasks of one name. Values that were not measured are None."""
 
-    #: Without cache hits.
+    #: Number of tasks, without cache hits.
     count: int
     #: Tasks whose last final state is failed.
     failed: int
@@ -25,7 +25,7 @@ class TaskNameSummary:
     queued_s: Quantiles | None
     #: Bytes.
     peak_memory: Quantiles | None
-    #: All tasks together.
+    #: CPU seconds of all tasks together.
     cpu_s: float | None
     #: Number of cache hits.
     found: int = 0
@@ -96,7 +96,7 @@ class Summary:
     #: Number of tasks by last final state (succeeded, failed, cancelled or found), or by last state
     #: if none is final.
     tasks: Mapping[str, int] = field(default_factory=dict)
-    #: In the order of the first rows, as ``workers`` by tag.
+    #: In the order of the first rows. ``workers`` (by tag) have the same order.
     task_names: Mapping[str, TaskNameSummary] = field(default_factory=dict)
     workers: Mapping[str, PoolSummary] = field(default_factory=dict)
     scaling: ScalingSummary = field(default_factory=ScalingSummary)

@@ -74,7 +74,7 @@ class PoolFacts:
     #: Reason why the budget does not allow growth, or None; ``way_out`` is a hint about it.
     held: str | None = None
     way_out: str = ""
-    #: Reason why the cluster stops, or None.
+    #: Reason why the cluster is being stopped, or None.
     ending: str | None = None
     #: Name of the cluster for commands in hints; "" for hints in Python.
     cluster_name: str = ""
@@ -99,7 +99,7 @@ class PoolFacts:
     running: tuple[RunningTask, ...] = ()
     #: Number of ready tasks that wait for a slot of the pool.
     waiting: int = 0
-    #: Number of slots that tasks need which still wait in clients.
+    #: Number of slots needed by tasks that still wait in clients.
     in_clients: int = 0
 
 
@@ -124,12 +124,12 @@ class UnmetNeed:
     slots: int = 1
     #: Resources that no worker offers and that are not pools.
     not_offered: tuple[str, ...] = ()
-    #: Tags of several pools of which the task needs slots on one worker, which none offers.
+    #: Tags of pools whose slots the task needs on one worker, although no worker has all of them.
     apart: tuple[str, ...] = ()
     #: Addresses of the workers to which it is restricted; ``gone`` are those that have left.
     restricted_to: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
-    #: Resources that it requests and that the workers to which it is restricted lack.
+    #: Requested resources that the workers to which the task is restricted lack.
     unable: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -194,12 +194,12 @@ class CallFacts:
     #: Number of tasks ahead on its worker or in the queue; ``first`` names some.
     before: int = 0
     first: tuple[str, ...] = ()
-    #: Unfinished tasks that it has made; ``child`` is the key of one.
+    #: Number of unfinished tasks that it has submitted. ``child`` is the key of one.
     children: int = 0
     child: str = ""
     #: True if its slots are lent to other tasks while it waits for its children.
     lends: bool = False
-    #: Key of the task that has made it, if that one runs; otherwise "".
+    #: Key of the task that has submitted it, if that task is running, otherwise "".
     parent: str = ""
     failure: Failure | None = None
     #: True if the scheduler has forgotten the task, and only its failure is known.

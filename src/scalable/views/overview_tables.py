@@ -11,8 +11,8 @@ from scalable.model.overview import CALL_STATES, CallCounts, Events, Overview, P
 from scalable.units import counted, format_duration
 from scalable.views.tables import Column, Table, clock, fitted, money, one_line, row
 
-#: Name of the pool of workers and tasks without a tag. Its letters are written from left to right,
-#: so that numbers stay in their columns after a name of another direction.
+#: Name of the pool of workers and tasks without a tag. It is in a left-to-right script, so that the
+#: numbers next to it stay in their columns after a right-to-left name.
 UNTAGGED_NAME = "(no tag)"
 #: Parts of a bar, in the order in which they are drawn.
 _BAR = (

@@ -16,7 +16,7 @@ from scalable.views.overview_tables import (
 )
 from scalable.views.tables import fitted, one_line
 
-#: Maximum number of lines of a live display, and of reasons of pools among them.
+#: Maximum number of lines of a live display, and of lines with pools' reasons in it.
 MOST_LINES, _REASONS = 24, 2
 #: Maximum number of task names, and of pools, in one line, and of characters of a name there.
 LINE_NAMES, LINE_POOLS, _LINE_NAME = 5, 4, 40

@@ -25,7 +25,7 @@ class Column:
     title: str
     #: True if its cells are numbers, which are aligned to the right and never shortened.
     number: bool = False
-    #: Maximum number of cells (of the terminal) of its texts. None for no limit.
+    #: Maximum width of its texts in terminal cells, or None for no limit.
     width: int | None = None
 
 
@@ -49,7 +49,7 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...] = field(default=())
-    #: Words for a table without rows.
+    #: Text that is shown for a table without rows.
     empty: str = "nothing"
 
     def sorted(self, title: str, *, reverse: bool = False) -> Self:

@@ -15,7 +15,7 @@ from scalable.views.explanation import Explanation, Reason, State
 from scalable.views.facts import CallFacts, NeededCall
 from scalable.views.pool_reasons import full, more_workers, without_workers
 
-#: Words for one task, and for several, by state of a task whose result is needed.
+#: Words for one needed task and for several, by the state of the needed task.
 _NEEDED = {
     "running": ("1 runs", "{} run"),
     "assigned": ("1 waits on a worker", "{} wait on workers"),

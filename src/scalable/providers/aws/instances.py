@@ -66,7 +66,7 @@ class Instances:
         self._logs = logs
         self._templates: dict[str, asyncio.Task[None]] = {}
         self._images: dict[str, str] = {}
-        #: Ended machines with a known exit, and the number of attempts for the others.
+        #: Stopped machines with a known exit code, and counts of attempts to read other codes.
         self._ended: dict[str, Machine] = {}
         self._looked: dict[str, int] = {}
 

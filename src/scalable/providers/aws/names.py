@@ -92,7 +92,7 @@ def units_in(tagged: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def marks_in(tagged: Mapping[str, str]) -> dict[str, str]:
-    """Return the marks among the tags of a resource."""
+    """Return the marks among the tags of a resource: tags that name its cluster, owner and role."""
     own = (UNITS, STOPPED, MADE, REGION)
     return {
         key: value

@@ -35,7 +35,7 @@ class NetworkIds:
 
     #: Zone of each subnet, by its id.
     subnets: Mapping[str, str]
-    #: Security groups of machines, and below of the scheduler's machine.
+    #: Security groups of machines. The next attribute has those of the scheduler's machine.
     groups: tuple[str, ...]
     scheduler_groups: tuple[str, ...]
     #: Machines get public addresses.

@@ -35,7 +35,7 @@ from scalable.providers.remote.cloud import (
 FILES_VARIABLE = "SCALABLE_FILES"
 #: Set in Fargate tasks on spot capacity.
 SPOT_VARIABLE = "SCALABLE_SPOT"
-#: Seconds between SIGTERM and SIGKILL, which are the notice of a spot task.
+#: Seconds from SIGTERM to SIGKILL. A preempted spot task has the same time.
 STOP_TIMEOUT_S = 120
 #: Disk space in GiB that each task has by default.
 DISK_GIB = 20
@@ -137,7 +137,7 @@ def run_task(
     public: bool,
 ) -> dict[str, Any]:
     """Return the parameters of the request that starts one task.
-    The token depends on the machine's name and the place, so repetition starts no second task.
+    Its token depends on machine name and place, so a repeated request starts only one task.
     """
     override: dict[str, Any] = {"name": CONTAINER, "command": program(request)}
     if place.provider == SPOT:
@@ -238,7 +238,7 @@ aws ecr get-login-password --region {region} |
 class Container:
     """Container of an instance."""
 
-    #: Cluster and region, for its output.
+    #: Cluster and region, which determine the log stream of its output.
     cluster_id: str
     region: str
     image: str
@@ -416,7 +416,7 @@ _INSTANCE_STATES = {
     "terminated": MachineState.ENDED,
     "stopped": MachineState.ENDED,
 }
-#: Code for an instance that its own program has shut down.
+#: Code of an instance whose own program has shut it down.
 _BY_ITSELF = "Client.InstanceInitiatedShutdown"
 _INSTANCE_ENDS = {
     "Server.SpotInstanceTermination": "AWS reclaimed its spot capacity",

@@ -54,7 +54,7 @@ class Roles:
         return await self._role(scope, TASK, _ECS, policy, marks)
 
     async def instance(self, cluster_id: str, role: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the instance profile of a role's machines, creating it if missing."""
+        """Return the ARN of the instance profile for machines in a role, creating it if missing."""
         scope = await self.scope(cluster_id)
         kind = instance_kind(role)
         policy = instance_policy(scope, role, self._passed)
@@ -88,7 +88,7 @@ class Roles:
     async def clusters(
         self, older_than_s: float, without: Collection[str] = ()
     ) -> dict[str, dict[str, str]]:
-        """Return the marks of this region's old roles by cluster id, except ``without``."""
+        """Map cluster ids to the marks of this region's old roles, except ids in ``without``."""
         found: dict[str, dict[str, str]] = {}
         for role in await self._api.pages("iam", "list_roles", "Roles", PathPrefix=ROLES_PATH):
             if time.time() - role["CreateDate"].timestamp() < older_than_s:
@@ -222,7 +222,7 @@ def role_name(cluster_id: str, kind: str) -> str:
 
 
 def instance_kind(role: str) -> str:
-    """Return the kind of IAM role for the instances with a machine's role."""
+    """Return the kind of IAM role for instances, given the role of their machine."""
     return f"ec2-{role}"
 
 

@@ -92,7 +92,7 @@ class AWSSecrets:
         return self._arns[secret]
 
     async def find(self, marks: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """Map the names of all secrets with ``marks`` to their marks."""
+        """Map the names of all secrets with these tags to their marks."""
         start = SECRETS_PATH + (f"{marks[CLUSTER]}/" if CLUSTER in marks else "")
         filters = [{"Key": "name", "Values": [start]}]
         if marks and CLUSTER not in marks:
@@ -113,7 +113,7 @@ class AWSSecrets:
         }
 
     async def read(self, marks: Mapping[str, str]) -> list[StoredFiles]:
-        """Return all files with these marks, except unreadable ones."""
+        """Return all files that carry these marks (tags), except unreadable ones."""
         found = await self.find(marks)
         texts: dict[str, str] = {}
         for names in _batches(sorted(found), _READ_AT_ONCE):
@@ -136,7 +136,7 @@ class AWSSecrets:
         return stored
 
     async def delete(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete all secrets with these marks immediately, and return a description of each."""
+        """Delete all secrets with these tags immediately, and return a description of each."""
         deleted = []
         for secret in sorted(await self.find(marks)):
             self._arns.pop(secret, None)

@@ -51,11 +51,11 @@ class Settings:
     kinds: tuple[str, ...] = KINDS
     network: NetworkOptions = field(default_factory=NetworkOptions)
     ecs_cluster: str = ECS_CLUSTER
-    #: ARNs of the manifest's roles.
+    #: ARNs of the roles in the manifest.
     execution_role: str | None = None
     task_role: str | None = None
     manager_role: str | None = None
-    #: In the order in which they are tried; empty for the cheapest.
+    #: Instance types in the order in which they are tried; empty for the cheapest.
     instance_types: tuple[str, ...] = ()
     ami: str | None = None
     disk_gib: int | None = None

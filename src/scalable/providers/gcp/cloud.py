@@ -83,7 +83,7 @@ class GoogleCloud:
         return await self._launching.run(requests, known)
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
-        """Return all machines with these marks, including those stopped in the last ten minutes."""
+        """Return all machines with these labels, and those stopped in the last ten minutes."""
         found, missing = await self._fleet.survey(marks)
         await self._explain(missing)
         for machine in await self._launching.failures(m.marks.get(NAME, "") for m in found):

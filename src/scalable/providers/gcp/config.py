@@ -83,11 +83,11 @@ class Config:
     zone: str = ""
     #: Empty for the project of the credentials.
     project: str = ""
-    #: In the order in which they are tried; empty for the cheapest that fit.
+    #: Machine types in the order in which they are tried; empty for the cheapest that fit.
     instance_types: tuple[str, ...] = ()
     #: Name, or path that starts with ``projects/``.
     network: str = "default"
-    #: The same; empty for the network's own.
+    #: Name, or path that starts with ``projects/``; empty for the network's own subnetwork.
     subnetwork: str = ""
     #: Tags that all machines have in addition to those of their cluster.
     network_tags: tuple[str, ...] = ()

@@ -74,7 +74,7 @@ class Fleet:
         self._stopped_at: dict[str, float] = {}
 
     async def survey(self, marks: Mapping[str, str]) -> tuple[list[Machine], list[Machine]]:
-        """Return the machines with these marks, and those that vanished since the last call."""
+        """Return the machines with these labels, and those that vanished since the last call."""
         found, unseen = await self._list_machines(marks)
         known = {_name(machine) for machine in found}
         missing = [
@@ -415,7 +415,7 @@ class Launching:
         return machine_of(instance)
 
     async def failures(self, seen: Iterable[str]) -> list[Machine]:
-        """Return machines that were accepted but not created, except ``seen`` and reported ones."""
+        """Return machines that were accepted but never created, without those in ``seen``."""
         for name in set(seen) & self._unsure.keys():
             del self._unsure[name]
         found = []
@@ -434,7 +434,7 @@ class Launching:
 
 
 def _requested(request: MachineRequest, attempt: Attempt, operation: Mapping[str, Any]) -> Machine:
-    """Return an operation's machine with the facts that are known before it is listed."""
+    """Return the machine that an operation starts, as far as it is known before it is listed."""
     return Machine(
         id=str(operation.get("targetId") or instance_name(request.name)),
         marks={**request.marks, NAME: request.name},

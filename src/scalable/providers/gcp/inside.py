@@ -20,7 +20,7 @@ logger = logging.getLogger("scalable.providers.gcp")
 #: Seconds between the notice and the preemption of a spot machine.
 NOTICE_S = 30.0
 METADATA_TIMEOUT_S, SECRET_TIMEOUT_S = 5.0, 20.0
-#: Seconds for which files are requested: a new policy takes up to minutes to be known everywhere.
+#: Seconds for which files are requested: a new policy can take minutes to become effective.
 FILES_WITHIN_S = 180.0
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 _DEFAULT_HOST = "metadata.google.internal"

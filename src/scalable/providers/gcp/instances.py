@@ -1,4 +1,4 @@
-"""Request bodies for instances, and machines from answers. This module does no I/O."""
+"""Request bodies for instances, and conversion of answers to machines. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def metadata_of(instance: Mapping[str, Any]) -> dict[str, str]:
 
 
 def marks_of(instance: Mapping[str, Any]) -> dict[str, str]:
-    """Return the exact marks of an instance, or an empty dict for other instances."""
+    """Return the marks that this package gave an instance, or an empty dict for other instances."""
     return _texts(metadata_of(instance).get(MARKS, ""))
 
 
@@ -267,7 +267,7 @@ def unix_time(text: str) -> float:
 
 
 CONTAINER = "scalable"
-#: Seconds that a program has after SIGTERM. A spot machine is preempted after 30.
+#: Seconds that a program has after SIGTERM: normally, and if its spot machine is preempted.
 GRACE_S, NOTICE_GRACE_S = 30, 25
 #: Prefixes of lines on the serial console: the program's output, and our own.
 OUTPUT, NOTE = "scalable| ", "scalable: "
@@ -364,7 +364,7 @@ def startup_script(
     leaves: bool = False,
 ) -> str:
     """Return the startup script of a machine, without secrets.
-    Unless it ``leaves``, the machine stays powered off, so that the exit code is available.
+    With ``leaves``, the machine deletes itself after exit code 0. Otherwise it stays powered off.
     """
     variables = (f"-e {shlex.quote(f'{key}={text}')} " for key, text in environment.items())
     return _SCRIPT.format(
@@ -501,7 +501,7 @@ class Tried:
         return any(_rules_out(earlier, failure, attempt) for earlier, failure in self.failures)
 
     def never(self) -> bool:
-        """Return whether later attempts cannot succeed either."""
+        """Return whether all later attempts would fail too."""
         kinds = {failure.kind for _, failure in self.failures}
         return kinds == {FailureKind.NOT_OFFERED}
 

@@ -88,7 +88,7 @@ class GoogleNetwork:
             )
 
     async def clean(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete the rules with these marks, and return a description of each."""
+        """Delete the rules that carry these marks, and return a description of each."""
         network = self._config.network
         project, _ = _split(network)
         rules = [r for r in await self._rules(project) if _carries(r, marks)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scalable.providers.gcp.cloud import GoogleCloud
     from scalable.providers.gcp.inside import GoogleMachine
 
-#: Seconds by which machines outlive the `time_to_live` of their cluster at most.
+#: Maximum number of seconds by which machines outlive the `time_to_live` of their cluster.
 MARGIN_S = 3600.0
 
 

@@ -153,7 +153,7 @@ class GoogleSecrets:
         return found
 
     async def _delete_parts(self, name: str, first: int) -> None:
-        """Delete the parts from number ``first`` on, which are left from larger earlier files."""
+        """Delete the parts numbered ``first`` or higher, left over from earlier, larger files."""
         while await self._delete(secret_id(name, first)):
             first += 1
 
@@ -173,7 +173,7 @@ class GoogleSecrets:
         return self._default_account
 
     async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
-        """Return all files with these marks, except incomplete ones."""
+        """Return all complete files that carry these marks (labels)."""
         groups: dict[str, list[dict[str, Any]]] = {}
         for secret in await self._list_secrets(marks):
             groups.setdefault(secret["annotations"].get(NAME, ""), []).append(secret)
@@ -198,7 +198,7 @@ class GoogleSecrets:
         return from_text(found["payload"]["data"])
 
     async def clusters(self, marks: Mapping[str, str]) -> set[str]:
-        """Return the ids of all clusters with these marks that have secrets in any region."""
+        """Return the ids of all clusters that have secrets with these labels in any region."""
         listed = await self._list_secrets(marks, here=False)
         return {_marks(secret).get(CLUSTER, "") for secret in listed}
 
@@ -231,7 +231,7 @@ class GoogleSecrets:
         return any(replica.get("location") == self._config.region for replica in replicas)
 
     async def delete(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete all files with these marks, and return a description of each."""
+        """Delete all files that carry these marks (labels), and return a description of each."""
         found = [last(secret["name"]) for secret in await self._list_secrets(marks)]
         gone = await asyncio.gather(*(self._delete(secret) for secret in found))
         return [f"secret {name}" for name, was_there in zip(found, gone, strict=True) if was_there]

@@ -103,7 +103,7 @@ class KubernetesApi:
         rules: tuple[AccessRule, ...] = RULES,
     ) -> None:
         self._context = context
-        #: Permissions that errors about a missing one show.
+        #: Permissions that are listed in errors about a missing permission.
         self._rules = rules
         self.pause = pause or jittered
         self._client: Any = None

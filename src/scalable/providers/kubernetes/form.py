@@ -44,17 +44,17 @@ class Form(Protocol):
 
     #: Kind of the object of a unit.
     unit_kind: ObjectKind
-    #: Fields of ``DeleteOptions`` for that object.
+    #: Fields of ``DeleteOptions`` for the object of a unit.
     deletion: Mapping[str, Any]
-    #: The object of a unit is gone as soon as its pod is.
+    #: True if the object of a unit is gone as soon as its pod is gone.
     ends_with_pod: bool
-    #: Kubernetes restarts a program that has ended.
+    #: True if Kubernetes restarts a program that has exited.
     starts_again: bool
     #: State of a pod that does not exist yet, in words.
     unmade: str
     #: Kinds that not every cluster has.
     custom_kinds: tuple[ObjectKind, ...]
-    #: Hint for clusters without them.
+    #: Hint for clusters without the ``custom_kinds``.
     installation: str
     #: Permissions that the creator of a cluster needs.
     rules: tuple[AccessRule, ...]
@@ -82,7 +82,7 @@ class Form(Protocol):
         ...
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
-        """Return the pod of a program's first run."""
+        """Return a program's pod, or its state ``before`` if Kubernetes has restarted it."""
         ...
 
 
@@ -115,7 +115,7 @@ class PodForm:
         return str(pod["metadata"]["name"])
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:  # noqa: ARG002 - of the protocol
-        """Return the pod, which is never restarted."""
+        """Return the pod unchanged, since it is never restarted."""
         return pod
 
 
@@ -260,7 +260,7 @@ class OperatorForm:
         return str(labels.get(WORKER_GROUP_NAME) or pod["metadata"]["name"])
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
-        """Return a group's first pod, or its last state once the program has stopped."""
+        """Return a group's first pod, or that pod's last state once its program has stopped."""
         if before is not None:
             another = before["metadata"].get("uid") != pod["metadata"].get("uid")
             if another or observation(before).state is UnitState.ENDED:
@@ -269,7 +269,7 @@ class OperatorForm:
 
 
 def as_started_once(pod: Pod) -> Pod:
-    """Return a pod in the state it would have without restarts of its program."""
+    """Return a pod in the state that it would have if its program had not been restarted."""
     status = pod.get("status", {})
     if status.get("phase") in ("Succeeded", "Failed"):
         return pod

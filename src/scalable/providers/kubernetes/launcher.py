@@ -37,7 +37,7 @@ logger = logging.getLogger("scalable.providers.kubernetes")
 STOP_TIMEOUT_S = 90.0
 #: Grace period in seconds of a pod that does not run; 0 would not wait for its node.
 AT_ONCE_S = 1
-#: Seconds of waiting for pods to stop after which they are requested from the API server.
+#: Seconds that pods may take to stop before the API server is asked about them.
 ASK_S = 10.0
 LOG_LINES, LOG_BYTES = "100", str(2**20)
 Pod = Mapping[str, Any]

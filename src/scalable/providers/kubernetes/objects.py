@@ -50,7 +50,7 @@ def manager_name(frame: Frame) -> str:
 
 
 def marks(frame: Frame) -> dict[str, str]:
-    """Return labels of the frame's manager that its objects have besides the cluster's."""
+    """Return the labels that identify the frame's manager, in addition to the cluster's."""
     return {ROLE: MANAGING, MANAGER: label_value(frame.manager)}
 
 

@@ -13,7 +13,7 @@ class AccessRule:
 
     #: Empty for the core group.
     group: str
-    #: Resource, with any subresource, such as ``pods/log``.
+    #: Name of the resource, with any subresource, such as ``pods/log``.
     resource: str
     verbs: tuple[str, ...]
 

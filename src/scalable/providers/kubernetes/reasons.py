@@ -18,7 +18,7 @@ Pod = Mapping[str, Any]
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff")
 _BAD_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
 _NOT_CONFIGURED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
-#: Words in a registry's answer that another attempt does not change.
+#: Words in a registry's answer which mean that a retry would fail too.
 _LASTING = ("not found", "unknown", "denied", "unauthorized", "does not exist", "invalid")
 _NODE_LOST = "its node was lost"
 #: Reasons of a pod's failure that its own work did not cause.
@@ -200,7 +200,7 @@ def _lacking(message: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-#: Words in the refusal of a pod that waiting does not change, and what to do.
+#: Words in a pod's refusal which mean that waiting does not help, each with a hint.
 _LASTING_REFUSALS = {
     "violates PodSecurity": "let pods run as a user of the image that is not root, by a "
     "pod_template: docs/images.md shows one",

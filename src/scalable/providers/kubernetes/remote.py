@@ -80,7 +80,7 @@ _PORT_LENGTH = struct.calcsize("<H")
 
 
 class WebSocketCarrier:
-    """A stream's carrier through the API server, over aiohttp's WebSocket."""
+    """Carrier (connection of a tunnel) through the API server, over aiohttp's WebSocket."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -130,7 +130,7 @@ class WebSocketCarrier:
 
 
 class PodDial:
-    """Opens carriers to a port of a pod."""
+    """Opens carriers (connections of a tunnel) to a port of a pod."""
 
     def __init__(self, api: KubernetesApi, namespace: str, pod: str, port: int) -> None:
         self._api = api

@@ -105,7 +105,7 @@ KEPT_S = 30
 FAILED_KEPT_S = 3600
 #: Seconds from SIGTERM until a worker is killed: more than it takes to hand over its results.
 GRACE_S = 45
-#: Seconds from the time to start, and from the time to live, to the root object's deadline.
+#: Seconds by which the root object's deadline exceeds the time to start or to live.
 MARGIN_S = 120
 #: Command that runs a module as the first process of a container.
 PROGRAM = ("python3", "-m", "scalable.clusters.programs.first_process")

@@ -90,8 +90,8 @@ class ForkServerProcess:
 
     def fork(self, start: WorkerStart, log: IO[bytes]) -> tuple[int, int]:
         """Fork a worker. Blocks until the server has loaded its modules.
-        Return the worker's process id, and the write end of its lifeline, which the caller closes.
-        Raise ForkServerError if the server cannot fork.
+        Return the worker's process id, and the write end of its lifeline, a pipe that the caller
+        closes. Raise ForkServerError if the server cannot fork.
         """
         theirs, ours = os.pipe()
         try:
@@ -199,7 +199,7 @@ def start_of(
     arguments: tuple[str, ...],
     config: Mapping[str, Any] | None,
 ) -> WorkerStart:
-    """Return a server's instructions for a worker as if this process had started it.
+    """Return instructions that make a forked worker behave as if this process had started it.
     Raise OSError if the working directory of this process was removed.
     """
     changed = different(environment, server.environment)

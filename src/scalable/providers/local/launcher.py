@@ -240,7 +240,7 @@ class WorkerProgram:
     container: ContainerRequest | None
     #: Scripts to run before the worker starts.
     preload: tuple[str, ...]
-    #: Words before the interpreter, and the interpreter, without a container.
+    #: Start of the command line if there is no container: setup words, then the interpreter.
     entry: tuple[str, ...] = ()
     python: str = sys.executable
 
@@ -519,7 +519,7 @@ def _container(
 
 
 def _interpreter(options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Return the words before a worker's interpreter, and the interpreter."""
+    """Return a command line's start: words for the setup lines, and the interpreter."""
     return setup_entry(options["setup"], "bash"), options["python"] or sys.executable
 
 

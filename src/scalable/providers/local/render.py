@@ -73,7 +73,7 @@ def own_paths(
 
 
 def end_of(returncode: int, limit: int) -> str:
-    """Return the reason for a worker's exit. A negative code is a signal, a limit of 0 is none."""
+    """Return the reason for a worker's exit. Codes below 0 are signals. A limit of 0 means none."""
     if returncode == OUT_OF_MEMORY:
         return f"it ran out of memory (limit {as_written(limit)})"
     if returncode > 128:  # a container's client reports a signal in the container this way

@@ -42,8 +42,8 @@ logger = logging.getLogger("scalable.providers.remote")
 
 ANSWER_TIMEOUT_S = 20.0
 LOGS_TIMEOUT_S = 120.0
-#: Seconds after which a session without a scheduler machine has failed, and a scheduler machine
-#: whose program has not started.
+#: Age in seconds at which a session has failed if it has no scheduler machine, or the program on
+#: that machine has not started.
 MACHINELESS_S = 900.0
 #: Seconds within which the creator of a detached cluster requests the scheduler's machine or gives
 #: up, and a minute for differences between clocks.
@@ -93,7 +93,7 @@ class CloudPlace:
 
 
 async def _machines_of_this_process(cloud: Cloud, frame: MachineFrame) -> list[str]:
-    """Return the ids of the managers' machines, since the caller runs on one of them."""
+    """Return the ids of the managers' machines, one of which runs the caller."""
     return [machine.id for machine in await cloud.machines(frame.marks(MANAGING))]
 
 
@@ -211,7 +211,7 @@ async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
 
 
 async def has_never_begun(cloud: Cloud, machine: Machine) -> bool:
-    """Return whether a scheduler's machine exists, but its program will never start."""
+    """Return whether a scheduler's machine is old, but its program has shown no sign of life."""
     there = machine.state in (MachineState.PENDING, MachineState.RUNNING)
     if not there or not 0 < machine.made_at < time.time() - MACHINELESS_S:
         return False

@@ -202,7 +202,7 @@ class ManagedMachines(MachineLauncher):
         await self._cloud.close()
 
     async def _clear_away(self) -> None:
-        """Delete this manager's resources for a cluster of another backend."""
+        """Delete what this manager has created for a cluster of another backend."""
         cloud, marks = self._cloud, self.frame.marks()
         try:
             await cloud.delete_files(self.frame.marks(WORKERS, self._manager))

@@ -171,7 +171,7 @@ class MachineSite:
         await start_scheduler(self._cloud, self.frame, files)
 
     async def scheduler(self, start_s: float) -> str:
-        """Wait until the scheduler's relay listens, and return the scheduler's address."""
+        """Wait until the relay to the scheduler listens, and return the scheduler's address."""
         deadline = time.monotonic() + start_s
         reason: str | None = None
         while True:
@@ -275,7 +275,7 @@ class MachineSite:
 
 
 class TcpDial:
-    """Opens carriers to a relay's port. Client and scheduler encrypt the traffic end to end."""
+    """Opens carriers (connections of a tunnel) to a relay's port. They are encrypted end to end."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port

@@ -85,7 +85,7 @@ class SessionSite(Protocol):
         """
 
     def tunnel(self) -> BackgroundTunnel:
-        """Return a tunnel to the relay next to the scheduler."""
+        """Return a tunnel to the relay, which forwards connections to the scheduler."""
 
     async def add_workers(self, configs: Mapping[str, WorkerConfig]) -> None:
         """Store the workers' configurations by tag, before the first worker starts."""
@@ -109,7 +109,7 @@ class SessionSite(Protocol):
         """
 
     def all_ends(self) -> None:
-        """Announce that :meth:`remove` follows, so workers need not be stopped one by one."""
+        """Announce that :meth:`remove` follows, so that :meth:`Launcher.stop` can do nothing."""
 
     async def remove(self) -> None:
         """Delete all resources of the cluster, and return when they are gone."""

@@ -52,8 +52,8 @@ BACKOFF = 1.5
 #: Seconds for which a submitted job may be missing from the queue.
 UNSEEN_GRACE_S = 15.0
 STOP_TIMEOUT_S = 90.0
-#: States of a job that squeue does not list. Such a job is cancelled anyway. An element of an
-#: array that is cancelled while it is queued leaves no trace: it has never run.
+#: States of a job that squeue does not list. ``UNSEEN``: it is cancelled anyway. ``NEVER_RAN``: a
+#: queued array element that was cancelled leaves no trace.
 UNSEEN = "UNSEEN"
 NEVER_RAN = "NEVER_RAN"
 
@@ -256,7 +256,7 @@ class SlurmLauncher:
         )
 
     def look_soon(self) -> None:
-        """Make the next poll of Slurm due within a second."""
+        """Schedule the next poll of Slurm within a second."""
         self._soon()
 
     async def _poll(self) -> None:

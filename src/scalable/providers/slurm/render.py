@@ -38,7 +38,7 @@ _PASSED = {
     "constraint": ("constraint", "SBATCH_CONSTRAINT"),
     "reservation": ("reservation", "SBATCH_RESERVATION"),
 }
-#: Hints for the options that scalable sets, or with which it could not work.
+#: Hints about options that scalable sets itself, or that would break its jobs.
 _OURS = {
     "job-name": _NONE,
     "comment": _NONE,
@@ -164,7 +164,7 @@ def slurm_memory(memory_bytes: int) -> str:
     return f"{math.ceil(memory_bytes / MIB)}M"
 
 
-#: Options of a script, and the environment variables that sbatch prefers to them.
+#: Options of a script, and the environment variables that take precedence over them.
 _OVERRIDDEN_BY = {
     "array": ("SBATCH_ARRAY_INX",),
     "wait": ("SBATCH_WAIT",),

@@ -12,7 +12,7 @@ from tornado import web
 from scalable.palette import css_variables, numbers_of
 from scalable.protocol.handlers import Handler
 
-#: The page loads its parts from its own server only, and runs no script that is in its data.
+#: Content security policy: parts come from the page's own server, and no script in data runs.
 SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"

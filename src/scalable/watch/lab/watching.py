@@ -85,7 +85,7 @@ class BackgroundReading(Generic[_T]):
 
 #: Local clusters by id, and directories of remote ones by id.
 _Near: TypeAlias = tuple[dict[str, Seen], dict[str, ClusterDirectory]]
-#: Ids that are new here, and errors.
+#: Ids of clusters that are new on this machine, and error messages.
 _Answers: TypeAlias = tuple[list[str], list[str]]
 
 
