@@ -112,7 +112,7 @@ def gather(
 def knowledge_of(
     spec: DeploymentSpec, history: Sequence[EarlierRun], prices: Prices | None = None
 ) -> Knowledge:
-    """Return a plan's inputs from earlier runs, which are given latest first."""
+    """Return a plan's inputs from earlier runs, given with the latest first."""
     traits = provider_traits(spec.provider_name)
     here = [run for run in history if _is_here(spec, run)]
     complete = [run for run in history if run.status == "completed" and run.whole]

@@ -124,7 +124,7 @@ def _signal(identity: Mapping[str, Any], number: int) -> None:
 
 
 def process_gone(run: Mapping[str, Any], last_write: float, now: float) -> bool:
-    """Return whether a run's process has exited, or a remote one is silent for too long."""
+    """Return whether a run's process has exited, or is on another host and silent for too long."""
     alive = is_alive(run)
     return now - last_write > SILENCE_S if alive is None else not alive
 
@@ -140,7 +140,7 @@ def _runs(pid: int, identity: Mapping[str, Any]) -> bool:
 
 
 def _started_then(process: psutil.Process, identity: Mapping[str, Any]) -> bool:
-    """Return whether a process started at the time in ``identity``."""
+    """Return whether a process has the start time in ``identity``, and so is the same one."""
     ticks = identity.get("start_ticks")
     if ticks is not None and (its := _start_ticks(process.pid)) is not None:
         return bool(its == ticks)

@@ -53,7 +53,7 @@ IMAGE = "SCALABLE_IMAGE"
 #: Set for schedulers in containers if clients may have another release of distributed.
 ALLOW_VERSION_MISMATCH = "SCALABLE_ALLOW_VERSION_MISMATCH"
 
-#: Name of the directory of scalable in a directory of the user.
+#: Name of scalable's directory in a directory of the user.
 DIRECTORY = ".scalable"
 MANIFEST_NAMES = ("scalable.yaml", "scalable.yml", "scalable.toml")
 _OFF = frozenset({"0", "false", "no", "off"})

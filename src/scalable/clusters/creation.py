@@ -69,7 +69,7 @@ class ManagerRequest:
     priority: int = 0
     #: Upper limits of the manager's workers, by tag.
     limits: Mapping[str, int] = field(default_factory=dict)
-    #: URL of the scheduler for the workers. None for the one that the manager uses.
+    #: Scheduler URL for the workers. None for the manager's own scheduler URL.
     scheduler_address: str | None = None
 
 

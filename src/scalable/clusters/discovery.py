@@ -32,7 +32,7 @@ STATUS_TIMEOUT_S = 3.0
 ANSWERING = ("starting", "running", "degraded", "unmanaged")
 DASK_GROUP = "dask_cluster_discovery"
 OWN = "scalable"
-#: Prefix of the names of the threads that query plug-ins.
+#: Name prefix of the threads that query plug-ins.
 THREAD = "discovery by "
 
 

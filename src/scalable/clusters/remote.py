@@ -206,7 +206,7 @@ class RemoteCluster(ClusterDirectory):
     # Logs -----------------------------------------------------------------------------------------
 
     def worker_logs(self) -> Path:
-        """Return the directory of the copies of workers' output."""
+        """Return the directory with copies of the workers' output."""
         return self.path / "worker-logs"
 
     def fetch_logs(self) -> None:
@@ -279,7 +279,7 @@ def _ask_beside(question: Callable[[], _Found]) -> Future[_Found]:
 
 
 def _places() -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield (provider, site) for the sites of recorded clusters and those of all providers."""
+    """Yield (provider, site) for the sites of all recorded clusters and of all providers."""
     told = [(record.provider, dict(record.place)) for record in _remote_records().values()]
     for name in provider_names():
         try:

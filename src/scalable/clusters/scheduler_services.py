@@ -23,7 +23,7 @@ from scalable.scheduler.task_log import TaskLog
 
 
 class SchedulerServices:
-    """Services next to a scheduler. Those that need a missing run or directory do nothing."""
+    """Services next to a scheduler. A service whose run or directory is missing does nothing."""
 
     def __init__(
         self, record: ClusterRecord, directory: ClusterDirectory | None, run: RunDirectory | None

@@ -74,7 +74,7 @@ def _from_manifest(directory: ClusterDirectory, manager: str | None) -> Deployme
 
 
 def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
-    """Return the run that keeps results, or None. ClusterError if a run would resume itself."""
+    """Return how a run's results are kept, or None. ClusterError if a run would resume itself."""
     resumed = os.environ.get(settings.RESUMED)
     if spec.keep_results is None and not resumed:
         return None
@@ -118,7 +118,7 @@ def with_prices(spec: DeploymentSpec) -> DeploymentSpec:
 
 
 def program_price(spec: DeploymentSpec, *, detached: bool) -> HourlyPrice | None:
-    """Return the price of the machines of the scheduler and, if detached, the managers."""
+    """Return the price of the scheduler's machine and, if ``detached``, the managers' machines."""
     quoted = quoted_prices(get_provider(spec.provider_name), spec, detached=detached)
     always = always_of(quoted, None)
     if not always.rate:

@@ -96,7 +96,7 @@ def read_versions() -> PackageVersions:
 
 
 def describe_mismatch(host: PackageVersions, worker: PackageVersions) -> str | None:
-    """Return a sentence about different major or minor versions, or None."""
+    """Return a sentence if major or minor versions differ, otherwise None."""
     pairs: list[tuple[str, str | None, str | None]] = [("Python", host.python, worker.python)]
     pairs += [
         (name, host.packages[name], worker.packages[name])
@@ -158,7 +158,7 @@ def image_fault(image: str, said: str) -> str | None:
 
 
 def lacking(image: str, packages: Mapping[str, str | None]) -> str | None:
-    """Return a sentence about required packages that are not installed, or None."""
+    """Return a sentence if required packages are not installed, otherwise None."""
     missing = [name for name in NEEDED if packages.get(name, "") is None]
     if not missing:
         return None

@@ -197,7 +197,7 @@ def render_batch(
 
 
 def _on_node(words: Sequence[str], request: ContainerRequest) -> str:
-    """Quote a command for a shell. Variables in environment values are expanded on the node."""
+    """Quote a command for a node's shell, which expands variables in environment values."""
     values = {"=".join(item) for item in request.env.items()}
     values |= {f"APPTAINERENV_{value}" for value in values}
     return " ".join(node_quoted(w) if w in values else shlex.quote(w) for w in words)

@@ -29,9 +29,9 @@ class CacheOutcome:
     saved_s: float = 0.0
     #: Reason of a miss, as a sentence without a full stop.
     reason: str = ""
-    #: Parts of the key that differ from those of the nearest earlier result.
+    #: Parts of the key that differ from the nearest earlier result's key.
     changed: tuple[str, ...] = ()
-    #: Key of the (first) task, and that of the nearest earlier result; "" if unknown.
+    #: Key of the (first) task, and key of the nearest earlier result; "" if unknown.
     key: str = ""
     nearest: str = ""
 
@@ -93,7 +93,7 @@ class MissReason:
     count: int
     #: Parts of the key that differ, for the first task.
     changed: Sequence[str] = ()
-    #: Key of the first task, and that of the nearest earlier result; "" if unknown.
+    #: Key of the first task, and key of the nearest earlier result; "" if unknown.
     key: str = ""
     nearest: str = ""
 

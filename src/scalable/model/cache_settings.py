@@ -31,7 +31,7 @@ class CacheSettings:
     url: str | None = None
     #: Names of the tasks with ``cache: true``.
     tasks: frozenset[str] = frozenset()
-    #: Parts of the keys of a tag's tasks: image and environment variables.
+    #: Parts of task keys by tag: image and environment variables.
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     #: Largest size of the store in bytes.
     limit: int = CACHE_LIMIT

@@ -51,7 +51,7 @@ _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(_MAPS, Mapping),
     **dict.fromkeys(_LIMITS, (*_NUMBER, type(None))),
 }
-#: Types of the values of a record's mappings.
+#: Types of the values in a record's mappings.
 _KINDS_OF_VALUES: Mapping[str, _Kind] = {"wanted": int, "tasks": str, "managers": Mapping}
 #: Keys of a manager: type, and default for records of older releases.
 _MANAGER: Mapping[str, tuple[_Kind, Any]] = {
@@ -100,7 +100,7 @@ class ClusterRecord:
     limited_by: str = "max_workers"
     #: Minimum and maximum of each adaptive pool, by tag; maximum None for no limit.
     adaptive: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    #: Limit of the workers of all pools together.
+    #: Maximum number of workers in all pools together.
     adaptive_maximum: int | None = None
     #: Maps task names to component, expected seconds and expected bytes of one task.
     expectations: Mapping[str, tuple[str, float | None, int | None]] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class ClusterRecord:
 
 
 def _check(values: Mapping[str, Any], kinds: Mapping[str, _Kind], place: str = "") -> None:
-    """Raise a TypeError that names ``place`` for the first value of a wrong type."""
+    """Raise TypeError for the first value of a wrong type. Its message contains ``place``."""
     for name, kind in kinds.items():
         if not isinstance(values[name], kind):
             raise TypeError(f"{place}{name} is {values[name]!r:.80}")

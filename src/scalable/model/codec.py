@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class SpecFormatError(ValueError):
-    """A string that is not a deployment spec of this version."""
+    """A string is not a deployment spec of this version."""
 
 
 def encode_spec(spec: DeploymentSpec) -> str:

@@ -65,7 +65,7 @@ class ComponentSpec:
     preload_script: str | None = None
     #: Lines for the shell that starts the worker.
     setup: tuple[str, ...] = ()
-    #: Interpreter of the workers. None for this process's, or that of the image.
+    #: Interpreter of the workers. None for this process's interpreter, or the image's.
     python: str | None = None
     workers: WorkerRange | None = None
     #: Labels that group pools in reports; they do not route tasks.
@@ -196,7 +196,7 @@ class Traits:
     services_option: tuple[str, str] | None = None
     #: Environment variable that is set inside the provider's jobs, or None.
     job_variable: str | None = None
-    #: Maximum length of a tag; the default is that of Kubernetes and Google Cloud labels.
+    #: Maximum length of a tag. The default is the limit of Kubernetes and Google Cloud labels.
     longest_tag: int = 63
     #: Extras of this package that the provider needs.
     extras: tuple[str, ...] = ()

@@ -17,9 +17,9 @@ CACHE_LIMIT: Final = 20 * 10**9
 
 @dataclass(frozen=True)
 class KeepResults:
-    """Limits of size and age for results that are kept to resume a run."""
+    """Limits on the size and age of results that are kept to resume a run."""
 
-    #: Largest size in bytes of the results of one run.
+    #: Maximum size of one run's results in bytes.
     size: int = 20 * 10**9
     #: Seconds after the last result during which the results are kept.
     age_s: float = 30 * 86400.0

@@ -80,7 +80,7 @@ class TaskOverview:
 
 @dataclass(frozen=True)
 class PoolOverview:
-    """One pool at one moment."""
+    """Counts and costs of one pool at one moment."""
 
     status: PoolStatus
     #: Connected workers with tasks, and without.

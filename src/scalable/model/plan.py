@@ -159,7 +159,7 @@ class TaskPrediction:
     calls: int
     #: Source of ``calls``: manifest, history or guess.
     counted: str
-    #: The other fields are those of :class:`scalable.model.Forecast`.
+    #: This and the next fields are as in :class:`scalable.model.Forecast`.
     mean_s: float
     q50_s: float
     q80_s: float
@@ -317,7 +317,7 @@ _T = TypeVar("_T")
 
 
 class PlanFormatError(ValueError):
-    """A JSON value that is not a plan. The message names the key."""
+    """A JSON value is not a plan. The message names the key."""
 
 
 def decode_plan(data: Any) -> Plan:

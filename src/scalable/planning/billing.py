@@ -62,7 +62,7 @@ class Billing:
 
 @dataclass(frozen=True)
 class Always:
-    """Machines that are billed for the whole run: those of the scheduler and of managers."""
+    """Machines of the scheduler and managers, which are billed for the whole run."""
 
     #: Cost of one second of all these machines.
     rate: float = 0.0

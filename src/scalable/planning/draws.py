@@ -379,7 +379,7 @@ class DrawnDurations:
         self._log_mean = math.log(max(mean_s, _LEAST_S))
 
     def drawn(self, sizes: Sequence[int]) -> int:
-        """Return how many durations :meth:`sums` draws."""
+        """Return the number of durations that :meth:`sums` draws for these group sizes."""
         each = sum(min(size, _MOST_DRAWN) for size in sizes) if self._known or self._spread else 0
         return each + min(len(self._known), _MOST_REPEATED)
 

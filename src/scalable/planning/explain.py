@@ -33,7 +33,7 @@ _SERVES = {
 
 @dataclass(frozen=True)
 class PlanExplanation:
-    """A plan, and the values that it was made from."""
+    """Input of an explanation: a plan, and the values that it was made from."""
 
     spec: DeploymentSpec
     plan: Plan
@@ -281,7 +281,7 @@ def _elsewhere(given: PlanExplanation) -> Iterator[str]:
 
 
 def _evidence(calls: Sequence[ExpectedTasks], *, low: bool) -> str:
-    """Return how many measured tasks support the forecasts, or which name has none."""
+    """Return a phrase: how many measured tasks support the forecasts, or which name has none."""
     starts = "is low: " if low else "is not low, although "
     if evidence_of(calls) >= _ENOUGH_EVIDENCE:
         measured = sum(c.forecast.samples for c in calls if c.measured)

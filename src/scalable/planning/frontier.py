@@ -45,7 +45,7 @@ class _Step:
 
 
 def trace(network: Network, bounds: CountBounds) -> list[Workers]:
-    """Return counts from the minimum (at least one) up to those where more do not help."""
+    """Return ascending worker counts, from the minimum up to counts that no worker can improve."""
     ladder = [_candidates(network, bounds, pool) for pool in range(len(network.tags))]
     steps = _layer_steps if network.layered else _chain_steps
     at = [0] * len(ladder)
@@ -215,7 +215,7 @@ class _SharedLayers:
         return max(self._times[i][at[self._pool_of[i]]] for i in self._block[number])
 
     def _shorten(self, number: int) -> _Step | None:
-        """Return the step that shortens a layer's longest stages, or None."""
+        """Return the step that shortens a layer's longest stages, or None if there is none."""
         moves: dict[int, int] = {}
         for i in self._block[number]:
             pool, own = self._pool_of[i], self._times[i]
@@ -240,7 +240,7 @@ def _first_below(times: Sequence[float], index: int, top: float) -> int | None:
 
 
 def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
-    """Yield each step with the time saved per cost in its segment of the lower convex hull."""
+    """Yield (time saved per cost in its segment of the lower convex hull, step) for each step."""
     segments: list[tuple[float, float, list[_Step]]] = []
     for step in steps:
         cost, saved, members = step.cost, step.saved, [step]

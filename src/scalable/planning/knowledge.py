@@ -62,7 +62,7 @@ class Knowledge:
     #: finished. Pairs without a measurement are not included.
     overlaps: Mapping[tuple[str, str], float] = field(default_factory=dict)
     past_predictions: Sequence[PastPrediction] = ()
-    #: An earlier run of the target exists.
+    #: True if there is an earlier run of the target.
     ran_here: bool = False
     prices: Prices | None = None
     #: True if start-up time matters. A plan then reports if it is not measured and left out.

@@ -18,7 +18,7 @@ from scalable.planning.work import ExpectedTasks
 
 #: Minimum share of a stage's tasks that may exceed the assumed longest duration.
 _BEYOND_LONGEST = 0.002
-#: Maximum duration of a stage's tail, as a share of the longest task.
+#: Maximum duration of a stage's tail (see ``tail_s``), as a share of the longest task.
 _TAIL = 0.7
 #: Standard normal quantiles of 0.8 and 0.95, to fit a lognormal distribution to durations.
 _Z80 = NormalDist().inv_cdf(0.8)
@@ -99,7 +99,7 @@ class Network:
     def compose(
         self, workers: Sequence[int], times: Sequence[float]
     ) -> tuple[float, list[float], int | None]:
-        """Return the run's seconds, the end of each stage, and the pool that limits the run.
+        """Return the run's seconds, each stage's end, and the pool (index) that limits the run.
         The pool is None if a chain of stages limits the run. ``times`` come from :meth:`times_s`.
         """
         ends: list[float] = []

@@ -244,7 +244,7 @@ def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> 
 
 
 def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tuple[Workers, int]:
-    """Return the cheapest counts within a time limit, and the index of the first state in it."""
+    """Return the cheapest counts within the limit, and the index of the first state within it."""
     low, high = 0, len(states) - 1
     while low < high:  # later states are never slower
         middle = (low + high) // 2
@@ -260,7 +260,7 @@ def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tu
 
 
 def _worker_rates(problem: Problem) -> list[float]:
-    """Return each pool's price scaled to 1, plus a little for the cost of waiting."""
+    """Return each pool's relative price, plus a tiny amount for the cost of its idle time."""
     pools = range(len(problem.bounds.rates))
     none = problem.cost_of_pools([0] * len(pools))
     more = [problem.cost_of_pools([int(p == pool) for p in pools]) - none for pool in pools]
@@ -283,7 +283,7 @@ def _spread(states: Sequence[Workers], points: int) -> list[Workers]:
 
 
 def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Workers]:
-    """Return all states about as fast as ``near``, and a few faster and slower ones."""
+    """Return all counts about as fast as ``near``, and a few faster and slower ones."""
     low, high = 0, len(states) - 1
     while low < high:
         middle = (low + high) // 2
@@ -299,7 +299,7 @@ def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Wo
 def _front(
     problem: Problem, states: Sequence[Workers], kept: Point | None = None
 ) -> tuple[Point, ...]:
-    """Return ``kept`` and the points of the states that are faster than all states before."""
+    """Return ``kept`` and a point for each state that is faster than all earlier ones."""
     found: list[Point] = []
     for workers in states:
         point = problem.point(workers)
@@ -370,7 +370,7 @@ STATES = 100
 def candidates(
     network: Network, bounds: CountBounds, states: Sequence[Workers], position: int
 ) -> list[Workers]:
-    """Return the counts to compare, without some that are slower than ``states[position]``."""
+    """Return the counts to compare. Large problems leave out those before ``states[position]``."""
     ranges = [
         range(least, min(most, max(least, network.most_useful(pool))) + 1)
         for pool, (least, most) in enumerate(zip(bounds.least, bounds.most, strict=True))
@@ -435,7 +435,7 @@ class _Trimming:
     looks: int = 0
 
     def shrink(self, workers: Workers) -> Workers:
-        """Return the cheaper result of shrinking the most or the least expensive pools first."""
+        """Shrink expensive pools first, then cheap pools first, and return the cheaper result."""
         saving = [rate * count for rate, count in zip(self.bounds.rates, workers, strict=True)]
         dearest = sorted(range(len(workers)), key=lambda pool: -saving[pool])
         found = [self._shrunk(workers, order) for order in (dearest, dearest[::-1])]

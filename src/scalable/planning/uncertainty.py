@@ -54,7 +54,7 @@ def confidence(
 
 
 def evidence_of(calls: Sequence[ExpectedTasks]) -> float:
-    """Return the mean weight n / (n + 5) of the names' n samples, weighted by work."""
+    """Return the mean weight of measurements, n / (n + 5) for n samples of a name, by work."""
     total = found = 0.0
     for c in calls:
         work = c.count * c.forecast.mean_s

@@ -21,7 +21,7 @@ _STEPS, _RANGE = 21, 2.5
 
 
 class RunLevel(NamedTuple):
-    """Durations of one run relative to those of all runs."""
+    """Durations of one run relative to the durations of all runs."""
 
     #: Logarithm of the run's work / the work of as many tasks of mean duration.
     log_ratio: float

@@ -40,7 +40,7 @@ class Ceiling:
         return {tag: self.allows(tag, count) for tag, count in wanted.items()}
 
     def shrunk(self, wanted: Mapping[str, int]) -> Self:
-        """Return the ceiling lowered to ``wanted``, so that reduced pools do not grow again."""
+        """Return a ceiling of at most ``wanted``, so that reduced pools do not grow again."""
         if self.counts is None:
             return self
         return replace(self, counts={t: min(n, wanted.get(t, n)) for t, n in self.counts.items()})

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, Self
 
 from scalable.model.costs import Cost, Costs, HourlyPrice
 
-#: Seconds without evidence for which a machine is assumed to exist. Later, its cost is counted up
+#: Seconds for which a machine is assumed to exist without evidence. Later, its cost is counted up
 #: to the last evidence, until its manager reports again.
 EVIDENCE_S = 30.0
 
 
 class Charge(NamedTuple):
-    """Unit charged by its backend, as reported by its manager."""
+    """Charged time and price of one unit, as its manager reports them."""
 
     tag: str
     #: Charged seconds of the unit's machine, as far as its manager has measured them.
@@ -50,7 +50,7 @@ class _Life:
     tag: str
     rate: HourlyPrice | None
     began: float
-    #: Time of the last evidence that the machine exists.
+    #: Time when the machine was last known to exist.
     seen: float
     #: Seconds with tasks. A unit counts by its share of the machine.
     busy_s: float = 0.0
@@ -66,7 +66,7 @@ class _Life:
 
 
 class Meter:
-    """Costs of a cluster's machines. All times are seconds of one clock.
+    """Meter of the costs of a cluster's machines. All times are seconds of one clock.
     Memory grows with the number of pools and existing machines, not with time. ``began`` is the
     time from which the scheduler's machine is charged.
     """
@@ -124,7 +124,7 @@ class Meter:
         return life
 
     def look(self, working: Mapping[str, bool], now: float) -> None:
-        """Record which workers are connected, as evidence of their machines, and which are busy."""
+        """Record which workers are connected (which proves that their machines exist) and busy."""
         passed, self._looked_at = max(0.0, now - self._looked_at), max(now, self._looked_at)
         for life in self._lives.values():
             here = [w for workers in life.units.values() for w in workers if w in working]

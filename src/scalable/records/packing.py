@@ -26,9 +26,9 @@ PLACE = "place.json"
 BEGUN = "begun"
 #: CA certificate, certificate and private key.
 CREDENTIALS = ("tls/ca.pem", "tls/cert.pem", "tls/key.pem")
-#: Files that the creator of a cluster writes, except those of its managers.
+#: Files that a cluster's creator writes, except the managers' files.
 _FILES = (RECORD, PLACE, MANIFEST, SPEC, PLAN, TOKEN, *CREDENTIALS)
-#: Directory of the files of managers.
+#: Directory with the managers' files.
 _MANAGERS = "managers"
 
 

@@ -136,7 +136,7 @@ class RecordedTasks:
         return {tag for kind in kinds for tag in self._kinds[kind][1]}
 
     def states(self, calls: Iterable[int]) -> Counter[str]:
-        """Count tasks by state: the latest final one, else the latest. Skip cache hits."""
+        """Count tasks by their latest final state, or else latest state, without cache hits."""
         states: Counter[str] = Counter()
         for call in calls:
             if self._last[call] == FOUND:
@@ -247,7 +247,7 @@ def _between(known: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows, with the last row of a bundle replaced by one row per successful task."""
+    """Yield the rows. A bundle's last row is replaced by one row for each successful task."""
     for row in rows:
         calls = bundled(row)
         if calls is None:
@@ -260,7 +260,7 @@ def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 # Reasons for which tasks run again ----------------------------------------------------------------
 
 
-#: ``state`` of the row of a task that starts again. The row has ``reason`` and ``lost``.
+#: Value of ``state`` in the row of a restarted task. The row has ``reason`` and ``lost``.
 RERUN = "rerun"
 
 

@@ -104,7 +104,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
-        """Open a run of another process to append rows. RunError if that is impossible."""
+        """Open another process's run to append rows. Raises RunError if that is impossible."""
         directory = Path(path).absolute()
         try:
             return cls(directory, _open_streams(directory))

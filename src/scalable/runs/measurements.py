@@ -97,7 +97,7 @@ class Measurements:
 
 
 class RunMeter:
-    """Collector of one run's measurements from its rows.
+    """Collector that computes one run's measurements from its rows.
     ``sampled`` keeps a random sample of tasks, since the last tasks are often the longest.
     """
 

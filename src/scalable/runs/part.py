@@ -30,7 +30,7 @@ class RunPart:
         self._others: set[str | None] = _follow(set(), before["tasks"])
         self._present = _present(before["workers"])
         self._began = datetime.now(UTC)
-        #: Unfinished tasks of the part according to the rows read so far, and the end position of
+        #: Unfinished tasks of this part in the rows that were read so far, and the end position of
         #: these rows.
         self._open: set[str | None] = set()
         self._followed = self._begins["tasks"]
@@ -38,7 +38,7 @@ class RunPart:
     def read(self, status: str | None = None, exit_code: int | None = None) -> RunRecord:
         """Return the run's record with the new rows only. May raise RunError.
         Tasks submitted before are left out, and workers connected before are included. ``status``
-        and ``exit_code`` are those of the part, or None for those of the run.
+        and ``exit_code`` describe the part. None stands for the run's value.
         """
         whole = read_run(self.path)
         ended_at = None if status is None else datetime.now(UTC).isoformat()

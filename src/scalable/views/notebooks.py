@@ -81,7 +81,7 @@ def render_overview(
 def render_cluster(
     kind: str, name: str, state: str, address: str, overview: Overview | None
 ) -> str:
-    """Return a cluster object as HTML. ``address`` is that of its scheduler."""
+    """Return a cluster object as HTML. ``address`` is its scheduler's."""
     facts: list[tuple[str, Any]] = []
     if state == "running":
         facts.append(("Scheduler", address))

@@ -282,7 +282,7 @@ def reason_rows(totals: CacheTotals) -> Iterator[tuple[str, str, str, str]]:
 # A cluster as plain text: summary, pools, tasks, managers, failures and decisions -----------------
 
 
-#: Maximum rows of task names, and of decisions and causes of failures.
+#: Maximum number of rows with task names, and of rows with decisions or failures.
 SHOWN_TASKS, SHOWN_EVENTS = 40, 10
 
 
@@ -326,7 +326,7 @@ FAILURE_COLUMNS = (
 )
 #: Characters of a chart by height, the lowest first.
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
-#: Fields of a sample's pool.
+#: Indices of a pool's values in a sample.
 _USED, _SLOTS, _WAITING = 2, 3, 4
 
 

@@ -14,7 +14,7 @@ from scalable.views.facts import AdaptiveFacts, PoolFacts, RunningTask
 
 
 class BusyCause(NamedTuple):
-    """Reason why a pool has no free worker, as a phrase about the pool ("it ..."), with a hint."""
+    """Reason why a pool has no free worker, as a phrase that starts with "it", and a hint."""
 
     reason: Reason
     words: str
@@ -49,7 +49,7 @@ def without_workers(pool: PoolFacts) -> BusyCause | None:  # noqa: PLR0911 - a l
 
 
 def _away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
-    """Return the cause if all connected workers are leaving or suspended, otherwise None."""
+    """Return the cause if all connected workers are leaving or suspended, or None if not."""
     if status.suspended and not pool.leaving:
         words = f"{counted(status.suspended, 'worker')} of it, all that it has, are suspended"
         return BusyCause(

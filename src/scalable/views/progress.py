@@ -68,7 +68,7 @@ def _lines_of(
 
 
 def progress_line(overviews: Sequence[Overview]) -> str:
-    """Return workers, task counts and predicted finish of each cluster on one line."""
+    """Return one line with the workers, task counts and predicted finish of each cluster."""
     told = []
     for overview in overviews:
         name = one_line(overview.cluster.get("name") or "cluster")

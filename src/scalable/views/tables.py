@@ -130,7 +130,7 @@ def row(
 
 
 def _order(value: Any) -> tuple[int, Any]:
-    """Return a key that sorts missing values before numbers, and numbers before strings."""
+    """Return a sort key that orders missing values first, then numbers, then strings."""
     if value is None:
         return 0, 0
     return (2, value.casefold()) if isinstance(value, str) else (1, value)

@@ -37,7 +37,7 @@ def escaping_environment(clean: Callable[[str], str]) -> Environment:
 
 
 def trusted(text: str) -> Markup:
-    """Mark a string of this package, or one escaped by a template, as safe."""
+    """Mark a string as safe HTML. It must be this package's, or escaped by a template."""
     from markupsafe import Markup
 
     return Markup(text)  # noqa: S704

@@ -55,7 +55,7 @@ class NoticeWatch:
         self._ended.set()
 
     def look(self) -> bool:
-        """Return whether there is a notice. Queries the machine until there is one."""
+        """Return whether there is a notice, and query the machine if there was none before."""
         if not self.noticed.is_set() and (left_s := self._asked()) is not None:
             logger.warning("the cloud preempts this machine in %.0f s", left_s)
             write_notice(self.path, left_s)

@@ -41,7 +41,7 @@ from scalable.units import parse_duration
 
 logger = logging.getLogger("scalable.clusters.programs")
 
-#: Seconds in which a scheduler exits after it has requested its managers to exit.
+#: Seconds for which a manager that has left waits for its scheduler's exit.
 END_TIMEOUT_S = 60.0
 POLL_S = 1.0
 ABANDONED_POLL_S = 0.5
@@ -93,7 +93,7 @@ async def _beside(
     controller: Controller,
     close: Callable[[], None],
 ) -> None:
-    """Until cancelled, run the tunnels' relay and watch for the creator's death."""
+    """Run the tunnels' relay, and watch for the creator's death, until cancelled."""
     creator = CreatorReports(controller.scheduler)
     relay = StreamRelay(get_address_host_port(controller.scheduler.address), **relaying)
     relay.start()

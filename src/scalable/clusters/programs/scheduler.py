@@ -43,9 +43,9 @@ from scalable.scheduler.pool_scheduler import PoolScheduler
 # Garbage collection -------------------------------------------------------------------------------
 
 
-#: Maximum share of the time for full collections.
+#: Maximum share of the time that full garbage collections take.
 SHARE = 1 / 2000
-#: Number of collections of younger objects between two full ones, while none is due.
+#: Threshold with which Python starts no full collection.
 NEVER = 10**9
 
 
@@ -93,7 +93,7 @@ PORTS_TRIED = 200
 #: through 24,000 tasks, and by 0.1 kB with 10 messages.
 KEPT_MESSAGES = {"distributed": {"admin": {"low-level-log-length": 50}}}
 
-#: Start of the reason of an end that a signal requested: somebody else stopped the program.
+#: Prefix of the stop reason if somebody has stopped the scheduler with a signal.
 STRUCK = "its scheduler got "
 
 #: Coroutine function that runs next to a scheduler: ``beside(controller, close)``.

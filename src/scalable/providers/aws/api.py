@@ -109,7 +109,7 @@ class Identity:
 
 
 class AWSApi:
-    """The AWS services of one region, by default that of the AWS configuration."""
+    """The AWS services of one region, by default the AWS configuration's region."""
 
     def __init__(
         self, region: str | None = None, *, pause: Callable[[int], float] | None = None

@@ -32,7 +32,7 @@ logger = logging.getLogger("scalable.providers.aws")
 
 #: Set on AWS when a program restarts itself: the number of the open file with its files.
 OPEN_FILE_VARIABLE = "SCALABLE_FILES_OPEN"
-#: Seconds that a Fargate task has after SIGTERM, less those that its own exit takes.
+#: Seconds that a Fargate task can use after SIGTERM, before its own exit starts.
 NOTICE_S = STOP_TIMEOUT_S - 10.0
 TASK_VARIABLE = "ECS_CONTAINER_METADATA_URI_V4"
 METADATA = "http://169.254.169.254"

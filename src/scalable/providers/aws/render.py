@@ -180,7 +180,7 @@ FILES_AT_VARIABLE = "SCALABLE_FILES_AT"
 LIMIT = 16_384
 #: Seconds that a program has after SIGTERM.
 GRACE_S = 30
-#: Suffix of the name of the log stream with the program's exit code.
+#: Name suffix of the log stream with the program's exit code.
 END_STREAM = "-end"
 #: Prefix of the script's own lines on the instance's console.
 NOTE = "scalable: "

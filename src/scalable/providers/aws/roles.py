@@ -48,7 +48,7 @@ class Roles:
         return await self._role(scope, EXECUTION, _ECS, policy, marks)
 
     async def manager_task(self, cluster_id: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the role of a manager's task, creating it if missing."""
+        """Return the ARN of a manager task's role, creating it if missing."""
         scope = await self.scope(cluster_id)
         policy = manager_policy(scope, self._passed)
         return await self._role(scope, TASK, _ECS, policy, marks)
@@ -260,7 +260,7 @@ def manager_policy(scope: Scope, passed: Sequence[str] = ()) -> str:
 
 
 def _running(scope: Scope) -> list[dict[str, Any]]:
-    """Return the statements for starting a container, about its image and its log stream."""
+    """Return the policy statements that a container needs to start: for its image and logs."""
     streams = scope.arn("logs", f"log-group:{LOG_GROUP}:*")
     images = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
     return [

@@ -89,7 +89,7 @@ class Config:
     network: str = "default"
     #: Name, or path that starts with ``projects/``; empty for the network's own subnetwork.
     subnetwork: str = ""
-    #: Tags that all machines have in addition to those of their cluster.
+    #: Tags that all machines have in addition to their cluster's tags.
     network_tags: tuple[str, ...] = ()
     #: Machines have a public address.
     external_ip: bool = True
@@ -186,7 +186,7 @@ def units_on(config: Config, component: ComponentSpec) -> int:
 
 
 def _held(shape: Shape, cpus: float, memory_bytes: int, gpus: int) -> int:
-    """Return how many workers fit on a machine next to its system, at least 1."""
+    """Return how many workers fit on a machine with its operating system, at least 1."""
     usable = Shape(shape.name, shape.cpus, shape.memory_bytes - RESERVED_BYTES, shape.gpus)
     return max(1, usable.holds(cpus, memory_bytes, gpus))
 

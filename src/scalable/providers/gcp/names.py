@@ -34,7 +34,7 @@ def label_value(text: str) -> str:
 
 
 def labels(marks: Mapping[str, str]) -> dict[str, str]:
-    """Return labels for searching by marks, with values shortened to what labels allow."""
+    """Return labels to search by marks. Values are shortened to the length that labels allow."""
     return {key: label_value(text) for key, text in marks.items() if _KEY.fullmatch(key)}
 
 

@@ -37,7 +37,7 @@ OLDEST = (1, 24)
 
 
 def check(spec: DeploymentSpec) -> ValidationReport:
-    """Report what a live cluster lacks for a request."""
+    """Report the parts of a request that a live cluster cannot provide."""
     report = ValidationReport()
     report.extend(asyncio.run(_check(spec)))
     return report

@@ -42,7 +42,7 @@ JOBS, PODS = ObjectKind("jobs", "batch/v1"), ObjectKind("pods")
 class Form(Protocol):
     """Objects created and deleted for the scheduler and for each unit."""
 
-    #: Kind of the object of a unit.
+    #: Kind of a unit's object.
     unit_kind: ObjectKind
     #: Fields of ``DeleteOptions`` for the object of a unit.
     deletion: Mapping[str, Any]
@@ -87,7 +87,7 @@ class Form(Protocol):
 
 
 class PodForm:
-    """Layout with the root object's pod as scheduler, and one pod per unit."""
+    """Layout in which the root object's pod is the scheduler, and each unit is a pod."""
 
     unit_kind = PODS
     deletion: Mapping[str, Any] = {"gracePeriodSeconds": render.GRACE_S}

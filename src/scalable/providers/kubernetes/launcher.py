@@ -312,7 +312,7 @@ def worker_secrets(
 
 
 def facts_of(frame: render.Frame) -> dict[str, Any]:
-    """Return a manager's facts about its cluster's objects, as JSON values."""
+    """Return the facts about a cluster's objects that its manager stores, as JSON values."""
     facts = {field: getattr(frame, field) for field in _FACTS}
     return {**facts, "template": dict(frame.template)}
 

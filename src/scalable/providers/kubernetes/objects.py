@@ -45,7 +45,7 @@ RESTARTS = 6
 
 
 def manager_name(frame: Frame) -> str:
-    """Return the name of the objects of the frame's manager."""
+    """Return the name that the objects of the frame's manager share."""
     return object_name(frame.name, MANAGING, frame.manager)
 
 

@@ -1,4 +1,4 @@
-"""Creation and removal of the objects of one cluster in Kubernetes."""
+"""Creation and removal of one cluster's objects in Kubernetes."""
 
 from __future__ import annotations
 

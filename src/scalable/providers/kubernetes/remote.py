@@ -546,7 +546,7 @@ def is_going(thing: Thing) -> bool:
 
 
 def owners(thing: Thing) -> list[str]:
-    """Return the uids of the owners of an object."""
+    """Return the uids of an object's owners."""
     return [str(owner.get("uid")) for owner in thing["metadata"].get("ownerReferences") or ()]
 
 

@@ -109,7 +109,7 @@ GRACE_S = 45
 MARGIN_S = 120
 #: Command that runs a module as the first process of a container.
 PROGRAM = ("python3", "-m", "scalable.clusters.programs.first_process")
-#: Module of the programs of schedulers and managers.
+#: Module that runs schedulers and managers.
 SERVICE_PROGRAM = "scalable.clusters.programs.remote"
 
 Object = dict[str, Any]

@@ -243,7 +243,7 @@ class Cloud(Protocol):
         """
 
     async def leftovers(self, marks: Mapping[str, str]) -> Mapping[str, str]:
-        """Map cluster ids to descriptions of the remains of clusters without files.
+        """Map the ids of clusters without files to descriptions of their remaining resources.
 
         These are older resources that :meth:`prepare` created with these marks, and incomplete
         files.

@@ -115,7 +115,7 @@ class CloudServices:
     def _files(
         self, frame: MachineFrame, cluster: ClusterDirectory, manager: str | None = None
     ) -> dict[str, str]:
-        """Return a program's files, with site and owner as valid on the cloud's machines."""
+        """Return a program's files. They contain the site and owner as cloud machines use them."""
         record = cluster.record()
         place = self._inner_place(record.place) | {"owner": frame.owner}
         inner = dataclasses.replace(record, place=place)

@@ -10,7 +10,7 @@ from scalable.manifest.fields import Duration, Environment, Image, PositiveInt, 
 
 
 class RemoteOptions(ProviderOptions):
-    """Base class of the options of targets with a scheduler in the backend."""
+    """Base class of target options for backends that run the scheduler."""
 
     image: Image | None = Field(
         default=None, description="Image of the scheduler, and of components that set none."

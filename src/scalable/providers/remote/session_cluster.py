@@ -318,7 +318,7 @@ class SessionCluster(AttachedCluster):
 REPORTS = 5
 #: Longest pause in seconds between two reports.
 LONGEST_PERIOD_S = 10.0
-#: Seconds between two checks of the program of a manager that has not attached yet.
+#: Seconds between two checks of a manager's program before the manager attaches.
 STATE_POLL_S = 2.0
 
 

@@ -63,7 +63,7 @@ def session_files(
 def manager_files(
     files: Mapping[str, str], manager: str, place: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return a separate manager's files by path, with its site as valid in the backend."""
+    """Return a separate manager's files by path. ``place`` is the site as the backend uses it."""
     record = dataclasses.replace(record_in(files), place=dict(place))
     own = {MANIFEST: "", SPEC: files[SPEC]}
     return {

@@ -180,7 +180,7 @@ _OVERRIDDEN_BY = {
 }
 
 
-#: Variables that change what a worker's job reserves, or the cluster to which it is sent, whatever
+#: Variables that change a job's reservation, or the cluster to which it is sent, whatever
 #: its script says. A directive of the target may ask for the same.
 _BREAKING = frozenset(
     {
@@ -256,7 +256,7 @@ def batch_script(template: JobTemplate, first: int = 0) -> str:
 
 
 def unit_line(prefix: str, first: int) -> str:
-    """Return the line that sets the worker's name. ``first`` is the worker at array index 0."""
+    """Return the line that sets the worker's name. ``first`` is the number at index 0."""
     return f'{_UNIT_VARIABLE}={shlex.quote(prefix)}"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))"'
 
 

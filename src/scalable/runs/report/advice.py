@@ -16,7 +16,7 @@ from scalable.runs.report.spans import Presence, Span, mapping, number, text
 from scalable.runs.report.usage import PoolUse
 from scalable.units import as_written, counted, format_duration, like
 
-#: Share of the time in which workers have tasks, below and above which other counts are advised.
+#: If workers have tasks for less or more than these shares of the time, advise other counts.
 IDLE, BUSY = 0.5, 0.85
 #: Minimum number of tasks before other counts are advised.
 LEAST_CALLS = 10
@@ -149,7 +149,7 @@ CAUSES, CHARACTERS = 50, 4000
 #: Maximum number of tasks and workers that are named for a cause.
 _NAMED = 5
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
-#: Keys of ``details`` that are shown in another form than as a row.
+#: Keys of ``details`` that have no row of their own, because they are shown elsewhere.
 _SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "task_name"})
 
 

@@ -1,4 +1,4 @@
-"""Comparison of the predictions of a plan with the record of its run. Does no I/O."""
+"""Comparison of a plan's predictions with the record of its run. Does no I/O."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Comparison:
     status: str
     objective: str | None
     policy: str | None
-    #: Until the last task finished, as in :meth:`scalable.runs.WorkSpan.seconds`.
+    #: Seconds until the last task finished, as in :meth:`scalable.runs.WorkSpan.seconds`.
     time_s: Pair
     #: True if the actual time is 0.8 to 1.25 times the predicted one. None if one is unknown.
     within: bool | None
@@ -71,7 +71,7 @@ class Comparison:
     #: By tag: planned number of workers, and maximum number at one time.
     workers: Mapping[str, Pair]
     tasks: Mapping[str, TaskComparison]
-    #: For components whose reserved memory is much more or less than the used memory.
+    #: Advice for components whose reserved memory is much more or less than the used memory.
     memory_advice: Sequence[MemoryAdvice]
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _task(expected: Mapping[str, Any], actual: TaskNameSummary | None) -> TaskCo
 
 
 def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: float) -> float | None:
-    """Return the cost of worker-seconds by tag times ``factor``, or None without prices."""
+    """Return the cost of ``seconds``, multiplied by ``factor``, or None without prices."""
     if not hourly:
         return None
     return sum(hourly.get(tag, 0.0) * value * factor / 3600 for tag, value in seconds.items())
@@ -238,7 +238,7 @@ def _advice(record: RunRecord, found: Peaks) -> Iterator[MemoryAdvice]:
 
 
 class ReadCalls:
-    """Contents of the rows about a run's tasks, which are decoded only once."""
+    """Values from a run's task rows, for several parts of a report. Decodes the rows only once."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.calls, self.spans, self.values = RecordedTasks(), Spans(), TaskValues()

@@ -13,12 +13,12 @@ from scalable.runs.report.usage import POINTS, PoolUse
 from scalable.units import format_duration
 
 _LEFT, _TOP, _BOTTOM = 130, 26, 22
-#: Units of a drawing per column of a timeline.
+#: Width of a timeline's column in SVG units.
 _COLUMN = 2
 _WIDTH = _LEFT + COLUMNS * _COLUMN + 10
 #: Maximum number of characters of a row's name.
 _NAME = 20
-#: Maximum number of marks of decisions.
+#: Maximum number of marked scaling decisions.
 _MARKS = 200
 _TICKS = 6
 #: Height of a row, and maximum number of rows of the larger height.
@@ -115,7 +115,7 @@ def draw_use(use: PoolUse, seconds: float) -> Markup:
 
 
 def draw_histogram(histogram: Histogram, reserved: float | None = None) -> Markup:
-    """Return the drawing of a distribution, with a line at a reserved amount."""
+    """Return the drawing of a distribution, with a line at the reserved amount if given."""
     width, height = 168, 36
     most = max(histogram.counts) or 1
     step = width / BARS

@@ -15,7 +15,7 @@ NOT_RECORDED = "not recorded"
 class Environment:
     """Facts about the machine and software of a run. None means not recorded."""
 
-    #: By name of a program or package. Older runs record only that of scalable.
+    #: Versions by program or package. Older runs record only scalable's version.
     versions: Mapping[str, str] = field(default_factory=dict)
     #: Operating system and architecture.
     platform: str = NOT_RECORDED

@@ -1,4 +1,4 @@
-"""Drawing of a plan's front, as text.
+"""Drawing of a plan's Pareto front, as text.
 
 The front is the list of worker counts that a plan chose from, from the cheapest to the fastest.
 """
@@ -51,7 +51,7 @@ def draw_front(plan: Plan) -> str:
 
 
 def front_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Return a plan's choices: workers, time, its 80 % quantile, cost, its 80 % quantile.
+    """Return rows of a plan's choices: workers, time and its 80 % quantile, cost and its quantile.
     They are evenly spaced, from cheapest to fastest. The chosen one starts with ``@``.
     """
     unit, chosen = _unit(plan), _chosen(plan)

@@ -62,7 +62,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class TaskDistributions:
-    """Distributions of one task name's tasks, None where not measured. Memory is in bytes."""
+    """Distributions of values of one task name. None means not measured. Memory is in bytes."""
 
     name: str
     tags: tuple[str, ...]

@@ -110,7 +110,7 @@ def _tables(task_names: Mapping[str, TaskNameSummary]) -> Iterator[list[str]]:
 
 
 def _remembered(summary: Summary) -> Iterator[str]:
-    """Yield cache hits and misses, with the reasons of the misses."""
+    """Yield lines about cache hits and misses, with the reasons of the misses."""
     totals = summary.remembered
     if not totals:
         return
@@ -191,7 +191,7 @@ def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _cost(cost: CostSummary | None) -> Iterator[str]:
-    """Yield planned and actual cost, and the cost of idle time."""
+    """Yield lines about planned and actual cost, and the cost of idle time."""
     if cost is None:
         return
     amount = partial(format_amount, unit=cost.currency)

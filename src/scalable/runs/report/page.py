@@ -33,9 +33,9 @@ from scalable.units import counted, format_amount, format_bytes, format_duration
 from scalable.views.overview_tables import cache_in_words
 from scalable.views.templates import above_notebooks, escaping_environment, trusted
 
-#: Maximum number of rows of the table of task names, and of characters of a name or a block.
+#: Maximum rows of the table of task names, and maximum characters of a name or a block.
 _TASKS, _NAME, _BLOCK = 100, 90, 20_000
-#: Rules that undo those of notebooks.
+#: Style rules that undo those of notebooks.
 _IN_NOTEBOOK = (
     ".sr dt,.sr dd{float:none;width:auto;padding:0}.sr dt{font-weight:400}"
     ".sr tr,.sr tbody tr:nth-child(odd),.sr tbody tr:hover{background:transparent}"

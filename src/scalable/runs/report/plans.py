@@ -18,7 +18,7 @@ from scalable.units import counted, format_amount, format_duration
 from scalable.views.tables import Column, Table, row
 from scalable.views.templates import in_notebook, render
 
-#: Columns of the reasons.
+#: Maximum width of the reasons in columns.
 WIDTH = 100
 #: Maximum number of characters of the worker counts in the short form of a plan.
 _REPR = 80

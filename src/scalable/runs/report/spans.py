@@ -46,7 +46,7 @@ def text(value: object) -> str:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return a recorded object, or an empty one for any other value."""
+    """Return a recorded JSON object, or an empty mapping for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -112,7 +112,7 @@ def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]
 
 
 def last_moment(record: RunRecord, of_calls: float) -> float:
-    """Return the epoch seconds of the latest row, or 0. ``of_calls`` is that of task rows."""
+    """Return the latest row's epoch seconds, or 0. ``of_calls`` is the latest task row's time."""
     moments = (number(row.get("timestamp")) for row in record.workers)
     return max(0.0, of_calls, *(moment for moment in moments if moment is not None))
 

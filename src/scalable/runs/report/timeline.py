@@ -20,7 +20,7 @@ SINGLE_CALLS = 1500
 SHADES = 4
 #: Maximum numbers of decisions and of cells with failures that are marked.
 _MARKS = 300
-#: Number of the colour of task names beyond the most frequent ones.
+#: Colour index of task names that have no colour of their own.
 OTHER = len(LIGHT)
 
 
@@ -46,7 +46,7 @@ class TimelineRow:
     tag: str
     #: Name of the worker, or the number of the workers.
     name: str
-    #: Parts with tasks.
+    #: Parts of the row in which workers ran tasks.
     blocks: tuple[Block, ...]
     #: Pairs of start and width, in columns, in which a worker was connected.
     present: tuple[tuple[float, float], ...]
@@ -194,7 +194,7 @@ def _rows(
 
 
 def _groups(workers: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
-    """Return at most :data:`ROWS` groups of workers with one tag, and a group of other tags."""
+    """Return up to :data:`ROWS` groups, each of workers with one tag, and a group of other tags."""
     count = sum(len(names) for names in workers.values())
     if count <= ROWS:
         return [(tag, [name]) for tag, names in workers.items() for name in names]
@@ -226,7 +226,7 @@ def _calls(spans: Iterable[Span], colours: Mapping[str, int], axis: _Axis) -> li
 def _cells(
     spans: Iterable[Span], colours: Mapping[str, int], axis: _Axis, workers: int
 ) -> list[Block]:
-    """Return the blocks of adjacent cells in which a row's workers ran tasks."""
+    """Return one block for each series of adjacent cells of one colour in a row."""
     kinds = OTHER + 1
     filled = [0.0] * (COLUMNS * kinds)
     for span in spans:

@@ -27,9 +27,9 @@ class PoolUse:
     connected_s: float
     busy_s: float
     cost: float | None = None
-    #: Part of ``cost`` for time without tasks.
+    #: Part of ``cost`` that paid for time without tasks.
     idle_cost: float | None = None
-    #: Per worker.
+    #: Reserved bytes per worker.
     reserved_memory: int | None = None
     #: 95 % quantile of the peak memory of tasks, followed by the maximum.
     used_memory: float | None = None

@@ -45,7 +45,7 @@ class Seen:
 
     status: ClusterStatus
     directory: ClusterDirectory
-    #: Size of the workers of each pool, as far as it is known.
+    #: Worker size of each pool, as far as it is known.
     sizes: Sizes = field(default_factory=dict)
 
 
