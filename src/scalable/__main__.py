@@ -1,4 +1,4 @@
-"""``python -m scalable``."""
+"""Entry point of ``python -m scalable``."""
 
 import sys
 

@@ -142,7 +142,7 @@ def quoted_prices(
     provider: object, spec: DeploymentSpec, *, detached: bool = False
 ) -> Prices | None:
     """Return the prices of one worker of each component, or None if they are unknown.
-    The manifest's prices precede the provider's. A ``detached`` cluster outlives its creator, so
+    The manifest's prices take precedence. A ``detached`` cluster outlives its creator, so that
     its managers have machines.
     """
     written = written_prices(spec)

@@ -39,7 +39,7 @@ def identify_process() -> dict[str, Any]:
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """Return another local process's identity. If it has exited, the identity matches nothing."""
+    """Return another local process's identity. For an exited one, it matches no process."""
     try:
         started_at = psutil.Process(pid).create_time()
     except psutil.Error:
@@ -185,7 +185,7 @@ def refuse_in_child(pid: int) -> None:
 
 
 def exit_in_child(pid: int, error: BaseException | None) -> None:
-    """Exit if this process is a fork of ``pid`` and has returned from the function that forked.
+    """Exit if this process is a fork of ``pid`` that runs outside the function that forked it.
     Otherwise it would continue as a second worker that shares the first one's connections.
     """
     if os.getpid() == pid:

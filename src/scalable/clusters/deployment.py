@@ -40,7 +40,7 @@ COPIED = ("tasks", "workers", "resources", "failures", "scaling")
 
 
 class Deployment:
-    """Cluster in this process, from start to stop. ``counts`` are the last requested ones."""
+    """Cluster in this process, from start to stop. ``counts`` are the last requested counts."""
 
     def __init__(self, provider: Any, spec: DeploymentSpec, run: RunDirectory | None) -> None:
         self.cluster: Any = None

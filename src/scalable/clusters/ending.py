@@ -188,7 +188,7 @@ def clear_away(
 
 
 def _delete(provider: str, cluster_id: str) -> ProviderError | None:
-    """Delete a cluster's processes and jobs of a provider. Return the error if this fails."""
+    """Delete a cluster's processes and jobs in one provider's backend. Return any error."""
     try:
         delete = getattr(get_provider(provider), "delete", None)
         ended_here = None if delete is None else delete(cluster_id)
@@ -331,7 +331,7 @@ GUEST_S = 3600.0
 
 @dataclass(frozen=True)
 class Garbage:
-    """Remains of a stopped cluster."""
+    """Files, jobs or processes that a stopped cluster has left."""
 
     #: ``stale``, ``failed``, ``interrupted``, ``orphan`` or ``leftover``.
     kind: str
@@ -372,7 +372,7 @@ def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) ->
 
 
 def _removed(garbage: Garbage, remove: Callable[[], None], *, dry_run: bool) -> Garbage:
-    """Remove remains unless ``dry_run``. Return them, with the error if this fails."""
+    """Remove ``garbage`` unless ``dry_run``. Return it, with the error if this fails."""
     if dry_run:
         return garbage
     try:

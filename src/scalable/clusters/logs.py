@@ -14,7 +14,7 @@ from scalable.errors import ClusterError
 from scalable.records import ClusterDirectory, all_directories
 from scalable.runs.streams import LOGS, StoredRows, stream_path
 
-#: Number of bytes that are read from the end of a log, and longest line in bytes.
+#: Maximum number of bytes that are read from the end of a log, and bytes of the longest line.
 LONGEST_BYTES = 1_000_000
 #: Seconds between two reads of a followed log, and between two searches for new logs.
 POLL_S = 0.2

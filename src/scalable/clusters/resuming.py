@@ -139,7 +139,7 @@ def _reports(directory: ClusterDirectory, manager: str) -> bool:
 
 
 def lost_elsewhere(directory: ClusterDirectory) -> list[str]:
-    """Return the ids of lost managers that were attached by hand and must be attached again."""
+    """Return the ids of lost managers that a user attached and must attach again."""
     own = directory.record().managers
     said = (directory.status() or {}).get("managers", ())
     return [m["id"] for m in said if m["state"] == "lost" and m["id"] not in own]

@@ -245,7 +245,7 @@ def _has_first_workers(status: ClusterStatus) -> bool:
 
 
 class _Ends:
-    """Programs of a cluster that exit during a wait. ``managers`` includes the managers."""
+    """Check for programs that exit during a wait. ``managers``: managers are checked too."""
 
     def __init__(self, directory: ClusterDirectory, *, managers: bool) -> None:
         self._directory = directory

@@ -132,7 +132,7 @@ OTHER_REASONS = "other reasons"
 
 
 class CacheTally:
-    """Sum of any number of outcomes in bounded memory."""
+    """Counter that sums up any number of cache outcomes in bounded memory."""
 
     def __init__(self) -> None:
         self._found = self._waited = self._missed = 0

@@ -19,7 +19,7 @@ class Keeping:
     resumed: str | None = None
     #: Largest size of the results in bytes.
     limit: int | None = None
-    #: Results of the resumed run count although the code of their tasks has changed.
+    #: True if results of the resumed run are used although the tasks' code has changed.
     despite_code: bool = False
 
 

@@ -99,7 +99,7 @@ class TaskSpec:
     memory: str | None = None
     #: Task names that must have finished before this one starts.
     after: tuple[str, ...] = ()
-    #: None for no retry.
+    #: Rule for retries, or None for no retry.
     retries: RetryPolicy | None = None
 
     @cached_property

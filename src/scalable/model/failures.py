@@ -104,7 +104,7 @@ class RetryPolicy:
 
 
 def _is_named(kind: str, wanted: str) -> bool:
-    """Return whether two class names match, comparing only packages and last parts."""
+    """Return whether two class names are equal, or agree in their first and last parts."""
     if kind == wanted:
         return True
     parts, asked = kind.split("."), wanted.split(".")

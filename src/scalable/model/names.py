@@ -183,7 +183,7 @@ JOB = Rule("the name of a job", _WORD_HINT, longest=255, first=_LETTERS, rest="A
 def check_variables(
     variables: Mapping[str, str], error: type[ScalableError], rule: Rule = VARIABLE
 ) -> None:
-    """Raise the given error for an environment that cannot be rendered."""
+    """Raise ``error`` if the name or value of an environment variable is not allowed."""
     for name, value in variables.items():
         rule.require(name, error)
         if "\0" in value:

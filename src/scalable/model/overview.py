@@ -113,7 +113,7 @@ class PoolOverview:
 
 @dataclass(frozen=True)
 class PredictedEnd:
-    """Predicted finish of all tasks known now."""
+    """Predicted finish of all tasks that are known at this moment."""
 
     #: Time in seconds since 1970, and the bounds of an 80 % interval, or None if unpredictable.
     at: float | None = None
@@ -244,7 +244,7 @@ class WorkerOverview:
     #: Slots of the running tasks.
     used_slots: int = 0
     slots: int = 0
-    #: Bytes in use, and the limit in bytes; a limit of 0 is none.
+    #: Bytes in use, and the limit in bytes (0 for no limit).
     memory: int = 0
     memory_limit: int = 0
     #: Names of the running tasks, at most three.

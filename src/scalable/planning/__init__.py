@@ -1,6 +1,6 @@
 """Plans: worker counts of a deployment, and the predicted time and cost of its work.
 
-It uses neither I/O, Dask nor providers. Callers pass prices and measurements as values.
+The package uses neither I/O, Dask nor providers. Callers pass prices and measurements as values.
 """
 
 from typing import TYPE_CHECKING

@@ -16,9 +16,9 @@ Expectations = Mapping[str, tuple[str, float | None, int | None]]
 class PoolBounds:
     """Bounds of the worker counts of adaptive pools."""
 
-    #: By tag, without the pools of a fixed size.
+    #: Bounds by tag, without the pools of a fixed size.
     pools: Mapping[str, WorkerRange] = field(default_factory=dict)
-    #: Of all pools together.
+    #: Maximum number of workers of all pools together.
     maximum: int | None = None
 
 

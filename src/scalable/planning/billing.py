@@ -23,7 +23,7 @@ GRANULARITY_S = 1.0
 
 @dataclass(frozen=True)
 class Billing:
-    """Billing of one pool's machines."""
+    """Terms on which one pool's machines are billed."""
 
     #: Workers on one machine.
     units: int = 1

@@ -82,7 +82,7 @@ def draw_runs(
     number: int = DRAWS,
 ) -> list[Draw]:
     """Return runs simulated with random draws from the forecasts, reproducible by ``seed``.
-    There are fewer than ``number`` for a large graph, whose names' errors largely cancel out. The
+    There are fewer than ``number`` for a large graph, where errors of many names cancel out. The
     variation that all names share is drawn evenly, so that few runs represent it.
     """
     chance = random.Random(seed)  # noqa: S311 - nothing is secret
@@ -208,7 +208,7 @@ def _overlaps(tasks: Sequence[_Task], knowledge: Knowledge) -> Iterator[_Overlap
 
 
 def _shares(earlier: Sequence[int], later: Sequence[int]) -> list[range]:
-    """Return the range of later groups that wait for each earlier group, given last indices."""
+    """Return, for each earlier group, the range of later groups that wait for it."""
     found = []
     begin = 0
     for end in earlier:

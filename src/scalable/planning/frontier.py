@@ -45,7 +45,7 @@ class _Step:
 
 
 def trace(network: Network, bounds: CountBounds) -> list[Workers]:
-    """Return ascending worker counts, from the minimum up to counts that no worker can improve."""
+    """Return ascending worker counts, from the minimum to counts where more workers do not help."""
     ladder = [_candidates(network, bounds, pool) for pool in range(len(network.tags))]
     steps = _layer_steps if network.layered else _chain_steps
     at = [0] * len(ladder)
@@ -115,7 +115,7 @@ def _times(network: Network, ladder: Sequence[Sequence[int]]) -> list[list[float
 def _layer_steps(
     network: Network, bounds: CountBounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Return the steps ordered by time saved per cost. Within a block, their order is kept."""
+    """Return all blocks' steps by time saved per cost. The steps of a block stay in their order."""
     times = _times(network, ladder)
     ranked: list[tuple[float, int, int, _Step]] = []
     for number, block in enumerate(_blocks(network)):

@@ -17,9 +17,9 @@ class IdleWorkers:
     """Workers of one pool without known tasks."""
 
     tag: str
-    #: Number in the plan.
+    #: Number of workers in the plan.
     workers: int
-    #: Number that can be busy at once.
+    #: Number of workers that can be busy at once.
     useful: int
     #: Greatest known number of tasks of the pool.
     calls: int

@@ -44,7 +44,7 @@ class Prices:
 class Knowledge:
     """Measurements of earlier runs, and prices of the provider."""
 
-    #: By task name. The manifest's values replace missing forecasts.
+    #: Forecasts by task name. The manifest's values replace missing ones.
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
     #: Number of tasks in earlier runs, by task name.
     calls: Mapping[str, int] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class ReadyStage:
     longest_s: float
     #: Seconds in which the last tasks run while other slots are idle.
     tail_s: float
-    #: All tasks take equally long.
+    #: True if all tasks take equally long.
     even: bool
     #: Positions of the stages that must finish first, all before the stage's own position.
     before: tuple[int, ...] = ()

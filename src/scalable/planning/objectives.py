@@ -52,7 +52,7 @@ class Problem:
     certain: Network | None = None
     #: Duration of a run / duration of its tasks alone.
     overhead: float = 1.0
-    #: Idle workers are released. Otherwise all workers stay until the end.
+    #: True if idle workers are released. Otherwise all workers stay until the end.
     released: bool = False
     unit: str = WORKER_SECONDS
     #: Billing of each pool's machines. None to count plain worker-seconds.
@@ -129,9 +129,9 @@ class Choice:
     front: tuple[Point, ...]
     #: Shortest planned duration of the run.
     least_s: float
-    #: ``least_s`` is within the deadline.
+    #: True if ``least_s`` is within the deadline.
     in_time: bool
-    #: The cheapest counts are within the budget.
+    #: True if the cheapest counts are within the budget.
     in_budget: bool = True
 
 

@@ -19,11 +19,11 @@ class PlanRequest:
     #: One of :data:`OBJECTIVES`. None to use the worker counts of the manifest.
     objective: str | None = None
     policy: str = "manual"
-    #: None for the target's walltime.
+    #: Deadline in seconds. None for the target's walltime.
     deadline_s: float | None = None
-    #: In the currency of the prices.
+    #: Maximum cost, in the currency of the prices.
     budget: float | None = None
-    #: The objective follows from the limits, because none was given.
+    #: True if no objective was given, so that it follows from the limits.
     implied: bool = False
 
     @property

@@ -42,7 +42,7 @@ class RunSpread:
 
     @cached_property
     def _grid(self) -> tuple[list[float], list[float]]:
-        """Variations, and the sums of their posterior weights."""
+        """Considered variations, and their cumulative posterior weights."""
         steps = [_RANGE * (2 * step / (_STEPS - 1) - 1) for step in range(_STEPS)]
         spreads = [self.middle * math.exp(step * self.uncertainty) for step in steps]
         logs = [
@@ -64,7 +64,7 @@ class RunSpread:
         return found / 2
 
     def draw(self, chance: random.Random) -> float:
-        """Return the logarithm of the next run's durations relative to the earlier runs'."""
+        """Draw the logarithm of (durations of the next run / durations of earlier runs)."""
         spreads, sums = self._grid
         place = bisect(sums, chance.random() * sums[-1])
         spread = spreads[min(place, len(spreads) - 1)]

@@ -25,7 +25,7 @@ class ExpectedTasks:
     task: str
     tag: str
     count: int
-    #: Of one task.
+    #: Forecast for one task.
     forecast: Forecast
     #: Names of the tasks that must finish first.
     after: tuple[str, ...] = ()

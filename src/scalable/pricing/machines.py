@@ -21,7 +21,7 @@ def cheapest(
 ) -> Offer | None:
     """Return the cheapest machine that holds a worker, if any.
     Equal prices are ordered by cores, memory and name. ``spot`` is the fraction of machines at spot
-    prices, 0 to 1. The worker's size includes programs that run next to it.
+    prices, 0 to 1. The given size must include programs that run next to the worker.
     """
     here = (offer for offer in offers if region in (None, offer.price.region))
     return next(iter(by_price(here, cpus, memory_bytes, gpus, spot=spot)), None)

@@ -41,9 +41,9 @@ class FailureCause:
     #: Frame of the user's code, if known.
     frame: str | None
     count: int
-    #: In the order of the first failures.
+    #: Names of the failed tasks, in the order of the first failures.
     task_names: tuple[str, ...]
-    #: The most detailed one first.
+    #: Failures with this cause, the most detailed one first.
     failures: tuple[FailedRow, ...]
 
 

@@ -183,7 +183,7 @@ class RunMeter:
 
 
 class WorkSpan:
-    """Time in which a run did all its tasks, collected from the rows of ``tasks.jsonl``."""
+    """Time span of all tasks of a run, collected from the rows of ``tasks.jsonl``."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         self._submitted: float | None = None

@@ -43,7 +43,7 @@ class RunOverview:
     state: str
     #: ISO 8601.
     started_at: str | None = None
-    #: Until the run finished, or its last record.
+    #: Seconds until the run finished, or until its last row.
     duration_s: float | None = None
     cost: float | None = None
     currency: str | None = None

@@ -37,7 +37,7 @@ class RunPart:
 
     def read(self, status: str | None = None, exit_code: int | None = None) -> RunRecord:
         """Return the run's record with the new rows only. May raise RunError.
-        Tasks submitted before are left out, and workers connected before are included. ``status``
+        Earlier tasks are left out, and workers that connected earlier are included. ``status``
         and ``exit_code`` describe the part. None stands for the run's value.
         """
         whole = read_run(self.path)

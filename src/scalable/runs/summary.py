@@ -20,10 +20,10 @@ class TaskNameSummary:
     failed: int
     #: In alphabetical order.
     tags: tuple[str, ...]
-    #: Without queue time, of tasks that succeeded or failed.
+    #: Running times (without queue time) of the tasks that succeeded or failed.
     duration_s: Durations | None
     queued_s: Quantiles | None
-    #: Bytes.
+    #: Peak memory of one task, in bytes.
     peak_memory: Quantiles | None
     #: CPU seconds of all tasks together.
     cpu_s: float | None
@@ -91,7 +91,7 @@ class Summary:
     #: ISO 8601, UTC, as ``ended_at``.
     started_at: str | None
     ended_at: str | None
-    #: Until the run finished, or its last row if that is not recorded.
+    #: Seconds until the run finished, or until its last row if no finish is recorded.
     duration_s: float | None
     #: Number of tasks by last final state (succeeded, failed, cancelled or found), or by last state
     #: if none is final.

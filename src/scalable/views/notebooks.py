@@ -45,9 +45,8 @@ def render_overview(
     table: Table | None = None,
 ) -> str:
     """Return HTML for an object that belongs to a cluster.
-    ``facts`` (titles and values) are above the counts, ``table`` and ``note`` below them. ``tag``
-    selects a pool (``""`` for the untagged one), None all pools. ``overview`` is None without a
-    running cluster.
+    ``facts`` (titles and values) precede the counts, ``table`` and ``note`` follow them. ``tag``
+    selects a pool (``""``: the untagged one). ``overview`` is None without a running cluster.
     """
     values: dict[str, Any] = {}
     if overview is not None:

@@ -11,8 +11,7 @@ from scalable.model.overview import CALL_STATES, CallCounts, Events, Overview, P
 from scalable.units import counted, format_duration
 from scalable.views.tables import Column, Table, clock, fitted, money, one_line, row
 
-#: Name of the pool of workers and tasks without a tag. It is in a left-to-right script, so that the
-#: numbers next to it stay in their columns after a right-to-left name.
+#: Name of the pool without a tag, in left-to-right script, so that numbers stay in their columns.
 UNTAGGED_NAME = "(no tag)"
 #: Parts of a bar, in the order in which they are drawn.
 _BAR = (
@@ -415,8 +414,7 @@ def use_lines(samples: Sequence[Mapping[str, Any]], width: int) -> list[str]:
 
 def drawn(values: Sequence[float], highest: float, width: int) -> str:
     """Return values over time as one line of characters with different heights.
-    If there are more values than characters, each character shows its largest value. A value above
-    0 has a height above 0.
+    Each character shows the largest of its values. A value above 0 has a height above 0.
     """
     if not values or width < 1:
         return ""

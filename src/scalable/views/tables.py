@@ -153,8 +153,7 @@ _CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 def one_line(text: object) -> str:
     """Return a string on one line, without control characters and direction marks.
-    Letters of right-to-left scripts are kept. Whitespace is collapsed, and a long string is cut off
-    after ``READ_CHARACTERS``.
+    Right-to-left letters stay. Whitespace is collapsed. Only ``READ_CHARACTERS`` are read.
     """
     read = _SPACES.sub(" ", str(text)[: 2 * READ_CHARACTERS]).strip(" ")[:READ_CHARACTERS]
     if read.isascii() and read.isprintable():

@@ -275,7 +275,7 @@ def _failed(call: CallFacts) -> Explanation:
 
 
 def details_of(call: CallFacts) -> dict[str, Any]:
-    """Return a task's facts as plain JSON values, without those about its pool."""
+    """Return a task's facts as plain JSON values, without the facts about its pool."""
     details = asdict(call)
     del details["pool"]
     return details

@@ -71,7 +71,7 @@ _LOGIN = "log in again (aws sso login, aws configure), or let AWS_PROFILE name a
 
 
 class AWSError(ProviderError):
-    """An AWS request that was refused or not answered."""
+    """AWS refused or did not answer a request."""
 
     def __init__(
         self,

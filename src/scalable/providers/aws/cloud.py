@@ -262,7 +262,7 @@ class AWSCloud:
     # Removal --------------------------------------------------------------------------------------
 
     async def clean(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete a cluster's resources, unused shared ones, and the user's leftovers."""
+        """Delete a cluster's resources, unused shared resources, and the user's leftovers."""
         removed: list[str] = []
         if CLUSTER in marks:
             removed += await self._clean_cluster(marks[CLUSTER])
@@ -294,7 +294,7 @@ class AWSCloud:
         return dict.fromkeys(await self._left_behind(marks, await self._alive()), what)
 
     async def _alive(self) -> set[str]:
-        """Return the clusters of all users that have files in this region."""
+        """Return the ids of all users' clusters that have files in this region."""
         return {own[CLUSTER] for own in (await self._secrets.find({})).values()}
 
     async def _left_behind(self, owner: Mapping[str, str], alive: Collection[str]) -> set[str]:
@@ -379,7 +379,7 @@ NO_IMAGE = "IMAGE"
 def objects(
     spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
 ) -> dict[str, bytes]:
-    """Map file names to a cluster's requests, in order. Without ``name`` it is a session's."""
+    """Map file names to a cluster's requests, in order. Without ``name``, a session's."""
     its = settings_at({}, spec)
     options = {**spec.options, "image": spec.options["image"] or NO_IMAGE}
     frame = MachineFrame(CLUSTER_ID, USER, options)

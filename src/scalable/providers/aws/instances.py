@@ -366,7 +366,7 @@ def image_parameter(*, arm: bool, gpus: bool) -> str:
 
 @dataclass(frozen=True)
 class InstanceFrame:
-    """Common part of a component's instances in one cluster."""
+    """Properties that all instances of a component in one cluster share."""
 
     region: str
     ami: str
@@ -541,7 +541,7 @@ class Logs:
         self._known = True
 
     async def read(self, stream: str, since: str) -> tuple[str, str]:
-        """Return the output in a stream (if it exists) after a mark, and the next mark."""
+        """Return a stream's output (if it exists) after ``since``, and the position of its end."""
         parts: list[str] = []
         size = 0
         mark = since

@@ -123,7 +123,7 @@ def family(cluster_id: str) -> str:
 
 
 def content_name(cluster_id: str, purpose: str, content: Any) -> str:
-    """Return the name of a resource, which depends on its content."""
+    """Return the name of a resource, which contains a digest of the resource's content."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", purpose)[:80]
     return f"{family(cluster_id)}-{plain}-{digest(content)}"
 

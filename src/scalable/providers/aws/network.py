@@ -38,7 +38,7 @@ class NetworkIds:
     #: Security groups of machines. The next attribute has those of the scheduler's machine.
     groups: tuple[str, ...]
     scheduler_groups: tuple[str, ...]
-    #: Machines get public addresses.
+    #: True if machines get public addresses.
     public: bool
 
 

@@ -44,7 +44,7 @@ SPOT, ON_DEMAND = "FARGATE_SPOT", "FARGATE"
 
 @dataclass(frozen=True)
 class TaskFrame:
-    """Common part of a cluster's tasks."""
+    """Properties that all Fargate tasks of a cluster share."""
 
     #: Region of the logs.
     region: str
@@ -357,7 +357,7 @@ def in_words(reason: str) -> str:
 
 
 def task_machine(task: Mapping[str, Any], public: Mapping[str, str]) -> Machine:
-    """Return the machine of a task from ``DescribeTasks``, with its tags."""
+    """Convert a task in a ``DescribeTasks`` answer, with its tags, to a machine."""
     tagged = pairs(task.get("tags"))
     status = str(task.get("lastStatus", "PENDING"))
     state = _TASK_STATES.get(status, MachineState.PENDING)
@@ -428,7 +428,7 @@ _INSTANCE_ENDS = {
 
 
 def instance_machine(instance: Mapping[str, Any], tagged: Mapping[str, str]) -> Machine:
-    """Return the machine of an instance from ``DescribeInstances``, with its tags."""
+    """Convert an instance in a ``DescribeInstances`` answer, with its tags, to a machine."""
     name = str(instance["State"]["Name"])
     state = _INSTANCE_STATES.get(name, MachineState.PENDING)
     reason, from_outside = None, False

@@ -24,11 +24,11 @@ from scalable.units import parse_bytes
 class NetworkOptions:
     """Network options of a target."""
 
-    #: Ids. None or empty for resources that are found or created.
+    #: Ids of existing resources. None or empty for resources to find or create.
     vpc: str | None = None
     subnets: tuple[str, ...] = ()
     security_groups: tuple[str, ...] = ()
-    #: Zones of the machines; empty for all.
+    #: Zones of the machines; empty for all zones.
     zones: tuple[str, ...] = ()
     public: bool = True
     #: CIDR blocks from which clients reach the scheduler.
@@ -45,7 +45,7 @@ KINDS = (FARGATE, EC2)
 class Settings:
     """Options of a target."""
 
-    #: None for the region of the AWS configuration.
+    #: Region, or None for the AWS configuration's region.
     region: str | None = None
     #: Kinds of machines: the target's, or all for a site without a target.
     kinds: tuple[str, ...] = KINDS

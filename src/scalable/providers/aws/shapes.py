@@ -102,7 +102,7 @@ _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def region_of(options: Mapping[str, Any]) -> str | None:
-    """Return the region of a target, or else of the environment, or else of the AWS profile."""
+    """Return a target's region: from its options, the environment, or else the AWS profile."""
     named = options.get("region")
     if named:
         return str(named)

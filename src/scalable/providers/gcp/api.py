@@ -29,7 +29,7 @@ _LOGIN = (
 
 
 class GoogleError(ProviderError):
-    """A Google request that was refused or not answered."""
+    """A Google service refused or did not answer a request."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ _REGION_VARIABLES = ("GOOGLE_CLOUD_REGION", "CLOUDSDK_COMPUTE_REGION")
 
 
 def region_of(options: Mapping[str, Any]) -> str | None:
-    """Return the region of a target, or else of its zone, or else of the environment."""
+    """Return a target's region: from its options, its zone, or else the environment."""
     if options.get("region"):
         return str(options["region"])
     if options.get("zone"):
@@ -76,12 +76,12 @@ def machines(offers: Sequence[Offer], types: Sequence[str] = (), spot: float = 0
 
 @dataclass(frozen=True)
 class Config:
-    """Site and properties of machines."""
+    """Configuration of machines: their site and properties."""
 
     region: str
-    #: Empty for any zone of the region.
+    #: Zone; empty for any zone of the region.
     zone: str = ""
-    #: Empty for the project of the credentials.
+    #: Project; empty for the project of the credentials.
     project: str = ""
     #: Machine types in the order in which they are tried; empty for the cheapest that fit.
     instance_types: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Config:
     subnetwork: str = ""
     #: Tags that all machines have in addition to their cluster's tags.
     network_tags: tuple[str, ...] = ()
-    #: Machines have a public address.
+    #: True if machines have a public address.
     external_ip: bool = True
     #: Address ranges of clients, in CIDR notation.
     clients_from: tuple[str, ...] = ("0.0.0.0/0",)
@@ -223,5 +223,5 @@ def prices(region: str) -> list[Price]:
 
 
 def instances(region: str) -> list[Offer]:
-    """Return a region's machine types, such as ``n1-standard-4+t4x1`` with a T4, and prices."""
+    """Return a region's machine types and prices. ``n1-standard-4+t4x1`` has one T4."""
     return offers(prices(region), shapes_of(_PACKAGE))

@@ -56,7 +56,7 @@ CHANGES = 5
 
 
 class Fleet:
-    """All instances with this package's marks in one region."""
+    """All instances with this package's labels in one region."""
 
     def __init__(self, api: GoogleApi, config: Config) -> None:
         self._api = api

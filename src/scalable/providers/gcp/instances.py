@@ -218,7 +218,7 @@ def _texts(written: str) -> dict[str, str]:
 
 
 def machine_of(instance: Mapping[str, Any]) -> Machine:
-    """Return the machine of an instance."""
+    """Convert an instance in an API answer to a machine."""
     metadata = metadata_of(instance)
     interface: Mapping[str, Any] = (instance.get("networkInterfaces") or [{}])[0]
     outside: Mapping[str, Any] = (interface.get("accessConfigs") or [{}])[0]
@@ -448,7 +448,7 @@ _QUOTA_NAME = re.compile(
 
 
 def failure_of(code: str, message: str, status: int = 0) -> LaunchFailure:
-    """Return the failure for an error code or reason, its message, and the HTTP status or 0."""
+    """Classify a failure by its error code or reason, its message, and the HTTP status (or 0)."""
     word, text = code.upper(), one_line(message)
     if any(part in word for part in _EXHAUSTED) or "RESOURCE_POOL_EXHAUSTED" in text:
         return LaunchFailure(FailureKind.EXHAUSTED, text)

@@ -52,7 +52,7 @@ def secret_id(name: str, part: int = 0) -> str:
 
 
 def network_tag(cluster_id: str, role: str = "") -> str:
-    """Return the network tag of a cluster's machines, or of those in one role."""
+    """Return the network tag of a cluster's machines, or of its machines in one role."""
     return "-".join(filter(None, (PREFIX, checksum(cluster_id, 12), role)))
 
 

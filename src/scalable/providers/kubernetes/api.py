@@ -50,7 +50,7 @@ _VERBS = {"POST": "create", "DELETE": "delete", "PATCH": "patch", "GET": "get"}
 
 
 class KubernetesError(ProviderError):
-    """A request that the API server refused or did not answer."""
+    """The API server refused or did not answer a request."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class KubernetesError(ProviderError):
 
 
 class RefusedError(KubernetesError):
-    """A permanent refusal of an object by a rule of the cluster."""
+    """A rule of the cluster permanently refuses an object."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Resource:
 
     #: Plural name, such as ``pods``.
     name: str
-    #: Empty for objects without a namespace.
+    #: Namespace; empty for objects without one.
     namespace: str
     #: API group and version, such as ``batch/v1``; empty for ``v1`` of the core group.
     group: str = ""

@@ -40,7 +40,7 @@ JOBS, PODS = ObjectKind("jobs", "batch/v1"), ObjectKind("pods")
 
 
 class Form(Protocol):
-    """Objects created and deleted for the scheduler and for each unit."""
+    """Choice of the objects that are created for the scheduler and for each unit."""
 
     #: Kind of a unit's object.
     unit_kind: ObjectKind
@@ -309,5 +309,5 @@ def _service(frame: render.Frame) -> str:
 
 
 def form_of(options: Mapping[str, Any]) -> Form:
-    """Return the form of clusters for a target's options."""
+    """Return the form (choice of objects) for a target's options."""
     return OperatorForm() if options["operator"] else PodForm()

@@ -73,7 +73,7 @@ class PodLauncher:
         self._all_ends = False
 
     def follow(self, watch: PodWatch) -> None:
-        """Use a watch that calls :meth:`noted`."""
+        """Follow the pods through a watch that calls :meth:`noted`."""
         self._watch = watch
 
     def all_ends(self) -> None:
@@ -127,7 +127,7 @@ class PodLauncher:
         raise limit
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Take over this manager's objects: the watch's pods, or all worker groups."""
+        """Take over this manager's existing objects: the watched pods, or the worker groups."""
         adopted: dict[UnitName, str] = {}
         if not self._form.ends_with_pod:
             query = {"labelSelector": selector(self._labels)}
@@ -323,7 +323,7 @@ _FACTS = ("cluster_id", "root_uid", "root_name", "owner")
 def stored_frame(
     cluster: ClusterDirectory, manager: str, options: Mapping[str, Any]
 ) -> render.Frame:
-    """Return the facts about a manager's objects, or raise ProviderError on another backend."""
+    """Return the facts about a manager's objects. ProviderError if they are in another backend."""
     try:
         facts = json.loads(read_private(cluster.path / PLACE))
         frame = render.Frame(manager=manager, options=options, **facts)

@@ -142,7 +142,7 @@ def read_template(spec: DeploymentSpec) -> dict[str, Any]:
 
 
 def findings(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return the errors and warnings about a request that need no contact with Kubernetes."""
+    """Return the errors and warnings about a request that are found without Kubernetes."""
     target = ("targets", spec.target_name)
     found = []
     mounts = [((*target, "mounts"), spec.options["mounts"])]
@@ -203,7 +203,7 @@ def objects(
 
 
 def planned_pods(spec: DeploymentSpec) -> dict[tuple[str, ...], Object]:
-    """Return the pods of the scheduler and of one worker per component, by option path."""
+    """Map option paths to the pods of the scheduler and of one worker per component."""
     frame = Frame(CLUSTER_ID, spec.target_name, _imaged(spec), read_template(spec), ROOT_UID)
     pods: dict[tuple[str, ...], Object] = {
         ("components", tag): render.worker_pod(frame, component, tag)

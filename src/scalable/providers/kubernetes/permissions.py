@@ -11,7 +11,7 @@ from typing import Any
 class AccessRule:
     """Permitted verbs on one resource."""
 
-    #: Empty for the core group.
+    #: API group; empty for the core group.
     group: str
     #: Name of the resource, with any subresource, such as ``pods/log``.
     resource: str
@@ -27,7 +27,7 @@ RULES = (
     # A WebSocket starts with GET, and newer versions check both verbs.
     AccessRule("", "pods/portforward", ("create", "get")),
 )
-#: For clusters of the Dask operator, which creates the pods and the Service.
+#: Permissions for clusters of the Dask operator, which creates the pods and the Service.
 OPERATOR_RULES = (
     AccessRule("batch", "jobs", ("create", "delete", "get", "patch")),
     AccessRule("", "secrets", ("create",)),
@@ -92,7 +92,7 @@ def _has_account(options: Mapping[str, Any]) -> bool:
 def session_rules(
     rules: tuple[AccessRule, ...], options: Mapping[str, Any]
 ) -> tuple[AccessRule, ...]:
-    """Return the permissions of a session's creator: ``rules`` and those for its manager."""
+    """Return the permissions of a session's creator: ``rules``, and more for its manager."""
     if options["manager"] != "there":
         return rules
     return merged(rules, _PLACED_RULES, _ACCOUNT_RULES if _has_account(options) else ())

@@ -222,7 +222,7 @@ def _containers(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _of_image(pod: Pod, words: str) -> str:
-    """Return why a container did not start, with the image if that is the cause."""
+    """Return why a container did not start, and name its image if the image is the cause."""
     fault = image_fault(_image(pod), words)
     return words if fault is None else f"{fault}: {words}"
 

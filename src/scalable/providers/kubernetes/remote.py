@@ -228,7 +228,7 @@ class KubernetesPlace:
     """Clusters of one user in one namespace (a :class:`.RemotePlace`)."""
 
     def __init__(self, place: Mapping[str, str]) -> None:
-        #: Empty for the current context, or the pod's.
+        #: Name of the context; empty for the current context, or the pod's own.
         self._context = place.get("context", "")
         self._namespace = place["namespace"]
         #: Name of the user in Kubernetes; empty until it is requested.
@@ -322,7 +322,7 @@ class KubernetesPlace:
     async def _with_reason(
         self, api: KubernetesApi, state: ProgramState, pods: list[Thing]
     ) -> ProgramState:
-        """Return the state of a failed scheduler, with the reason in its output."""
+        """Return the state of a failed scheduler, with the reason that its output contains."""
         own = [pod for pod in pods if label(pod, ROLE) == SCHEDULER]
         for pod in sorted(own, key=made_at, reverse=True):
             try:

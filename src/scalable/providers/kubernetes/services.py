@@ -174,7 +174,7 @@ def _files(
 
 
 class KubernetesSite:
-    """A session's cluster (a :class:`.SessionSite`) whose root object owns the others."""
+    """A session's cluster (a :class:`.SessionSite`) whose root object owns all other objects."""
 
     def __init__(self, spec: DeploymentSpec, template: Mapping[str, Any], cluster_id: str) -> None:
         self.frame = render.Frame(cluster_id, spec.target_name, spec.options, template)

@@ -86,9 +86,9 @@ class Belongings:
 
     #: Directories that only this worker uses.
     scratch: tuple[Path, ...]
-    #: File with its output.
+    #: File with the worker's output.
     log: Path
-    #: Bytes, 0 for no limit. Shown if the worker ran out of memory.
+    #: Memory limit in bytes, 0 for none. It is shown if the worker ran out of memory.
     memory_limit: int
     #: Command that removes its container.
     removal: list[str] | None = None
@@ -131,7 +131,7 @@ class LocalUnit:
             future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the future
 
     def begin(self) -> None:
-        """Start the worker in a thread. :attr:`started` is done when its process runs."""
+        """Start the worker in a thread. The future ``started`` is done when its process runs."""
         threading.Thread(target=self._run, name=f"scalable worker {self.name}", daemon=True).start()
 
     def _run(self) -> None:

@@ -250,9 +250,9 @@ class Cloud(Protocol):
         """
 
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
-        """Return the output of a machine's program after a mark, and the next mark.
+        """Return the output of a machine's program after position ``since``, and the next position.
 
-        The first mark is empty. The output of a stopped machine stays available for a while.
+        The first position is empty. The output of a stopped machine stays available for a while.
         """
 
     async def close(self) -> None:

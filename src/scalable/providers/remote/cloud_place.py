@@ -130,7 +130,7 @@ def is_session(cluster_id: str) -> bool:
 
 
 def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
-    """Describe sessions without a scheduler and resources without files, by cluster id."""
+    """Map cluster ids to a description: a session without scheduler, or resources without files."""
 
     async def find(cloud: Cloud) -> dict[str, str]:
         own = {OWNER: await cloud.owner()}

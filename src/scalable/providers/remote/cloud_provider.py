@@ -45,7 +45,7 @@ class CloudProvider(ABC):
     def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> Cloud:
         """Return a connection to a site, without a request.
 
-        Without ``spec``, the connection cannot start machines. An empty ``place`` means that of
+        Without ``spec``, the connection cannot start machines. An empty ``place`` is the site of
         ``spec``.
         """
 

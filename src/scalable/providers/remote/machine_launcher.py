@@ -64,9 +64,9 @@ class _Placed:
     refused: str | None = None
     #: Number of requests.
     attempt: int = 1
-    #: The latest request has no answer yet: it may have started a machine.
+    #: True if the latest request has no answer yet. It may have started a machine.
     unanswered: bool = False
-    #: The cloud does not report the machine any more.
+    #: True if the cloud does not report the machine any more.
     lost: bool = False
     #: Number of units that fit on the machine, which is charged for all of them.
     holds: int = 1
@@ -132,7 +132,7 @@ class MachineLauncher:
         return self._cloud.spot_share > 0 and spot < self._cloud.spot_share * (len(own) + 1)
 
     async def _request(self, placed: Sequence[_Placed]) -> None:
-        """Request machines, and repeat refused requests in a task."""
+        """Request machines, and repeat refused requests in a background task."""
         waiting = await self._ask_for(placed)
         for its in waiting:
             logger.debug("machine %s waits for capacity: %s", its.request.name, its.refused)
@@ -142,7 +142,7 @@ class MachineLauncher:
             task.add_done_callback(self._asking.discard)
 
     async def _ask_for(self, placed: Sequence[_Placed]) -> list[_Placed]:
-        """Request machines, and refused spot ones on demand. Return those refused again."""
+        """Request machines. Request refused spot machines on demand. Return those refused again."""
         refused = await self._ask_once(placed)
         dearer = [its for its in refused if its.request.spot]
         for its in dearer:
@@ -290,7 +290,7 @@ class MachineLauncher:
         self._all_ends = True
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Stop units. A machine stops with its last unit, and its end is awaited."""
+        """Stop units. A machine is stopped with its last unit. Wait until all have stopped."""
         placed = {id(its): its for name in names if (its := self._of_unit.get(str(name)))}
         whole: list[tuple[_Placed, set[str]]] = []
         parts: list[tuple[_Placed, set[str]]] = []

@@ -52,7 +52,7 @@ class MachineFrame:
         return {key: text for key, text in own.items() if text}
 
     def files(self, role: str, manager: str = "", tag: str = "") -> str:
-        """Return the name of the stored files for a role."""
+        """Return the name under which the files of a role are stored."""
         return "-".join(part for part in (self.cluster_id, role, manager, tag) if part)
 
     def image(self, component: ComponentSpec | None) -> str:

@@ -109,7 +109,7 @@ class SessionSite(Protocol):
         """
 
     def all_ends(self) -> None:
-        """Announce that :meth:`remove` follows, so that :meth:`Launcher.stop` can do nothing."""
+        """Announce that :meth:`remove` follows, so that no worker must be stopped by itself."""
 
     async def remove(self) -> None:
         """Delete all resources of the cluster, and return when they are gone."""

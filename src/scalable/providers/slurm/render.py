@@ -256,7 +256,7 @@ def batch_script(template: JobTemplate, first: int = 0) -> str:
 
 
 def unit_line(prefix: str, first: int) -> str:
-    """Return the line that sets the worker's name. ``first`` is the number at index 0."""
+    """Return the line that sets the worker's name. ``first`` is its number at index 0."""
     return f'{_UNIT_VARIABLE}={shlex.quote(prefix)}"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))"'
 
 

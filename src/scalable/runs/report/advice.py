@@ -155,7 +155,7 @@ _SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "t
 
 @dataclass
 class AdvisedCause:
-    """Failures with the same class, code location and message, apart from numbers."""
+    """Failures with the same class, code location and message (except for numbers in it)."""
 
     failure_class: str
     message: str

@@ -178,13 +178,13 @@ def rectangle(
 
 
 def path(data: Iterable[str], klass: str, title: str | None = None) -> Markup:
-    """Return a path from its commands, such as ``M0 0`` and ``h5``."""
+    """Return an SVG path with these commands, such as ``M0 0`` and ``h5``."""
     inner = () if title is None else (element("title", title),)
     return element("path", *inner, d="".join(data), klass=klass)
 
 
 def box(x: float, y: float, width: float, height: float) -> str:
-    """Return the path commands of a rectangle."""
+    """Return the SVG path commands of a rectangle."""
     return f"M{short(x)} {short(y)}h{short(width)}v{short(height)}h{short(-width)}z"
 
 
@@ -194,7 +194,7 @@ def label(x: float, y: float, content: str, anchor: str = "start") -> Markup:
 
 
 def drawing(width: float, height: float, name: str, content: Iterable[Markup]) -> Markup:
-    """Return a drawing with a name for screen readers."""
+    """Return an SVG drawing with a name for screen readers."""
     return element(
         "svg",
         *content,

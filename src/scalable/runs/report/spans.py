@@ -71,7 +71,7 @@ class Spans:
                     self._found += _span(row, end - length, end, failed=state == "failed")
 
     def until(self, moment: float) -> list[Span]:
-        """Return the spans. Those of running tasks end at ``moment`` (epoch seconds)."""
+        """Return the spans. Spans of running tasks end at ``moment`` (epoch seconds)."""
         begun = ((row, number(row.get("timestamp"))) for row in self._running.values())
         running = [
             span

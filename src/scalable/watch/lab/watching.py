@@ -152,7 +152,7 @@ class Watch:
 
 
 class _Reader:
-    """Function that reads one cluster, and its workers' sizes only once."""
+    """Callable that reads the state of one cluster, and only once the sizes of its workers."""
 
     def __init__(self, sizes: dict[str, Sizes], directory: ClusterDirectory) -> None:
         self._sizes, self._directory = sizes, directory

@@ -559,7 +559,7 @@ class Watched:
         self._events: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in KEPT}
 
     def take(self, overview: Overview, events: Events) -> None:
-        """Add an answer. The events of an earlier scheduler are dropped."""
+        """Add a scheduler's answer. The events of an earlier scheduler are dropped."""
         before = self.overview
         started = None if before is None else before.cluster.get("started_at")
         another = before is not None and started != overview.cluster.get("started_at")
