@@ -29,7 +29,7 @@ from scalable.errors import ScalableError
 
 logger = logging.getLogger("scalable.cache")
 
-#: Subdirectory of a run for the results of tasks, used with ``keep_results``.
+#: Results of tasks, with ``keep_results``.
 RESULTS: Final = "results"
 
 

@@ -283,7 +283,7 @@ class ReportingClient(Client):
     _ended: Exception | None = None
 
     def _fail_all(self, error: Exception) -> None:
-        """Fail all pending tasks with an error, and store it for when the connection breaks."""
+        """Fail all pending tasks with an error, which also explains the broken connection later."""
         self._ended = error
         for key, state in list(self.futures.items()):
             if state.status == "pending":

@@ -295,7 +295,7 @@ _TABLE = "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE"
     mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "waiting"),
 )
 def failed_try(details: Mapping[str, Any]) -> bool:
-    """Return whether a task left its worker because an attempt failed that may be repeated."""
+    """Return whether a task left its worker after a failed attempt that may be repeated."""
     return str(details.get("stimulus_id", "")).startswith("task-erred-")
 
 
