@@ -40,7 +40,7 @@ THREAD = "discovery by "
 class ClusterListing(Sequence[ClusterStatus]):
     """Clusters, and the errors of plugins that could not list theirs."""
 
-    #: In order of creation. Clusters without a record come last.
+    #: Clusters in order of creation, followed by clusters without a record.
     clusters: tuple[ClusterStatus, ...]
     #: One message for each plug-in or file that failed.
     errors: tuple[str, ...] = ()
@@ -281,7 +281,7 @@ LIVING = ("creating", *ANSWERING)
 class RunningClusters:
     """The running clusters and sessions."""
 
-    #: In order of creation.
+    #: Clusters in order of creation.
     clusters: tuple[ClusterStatus, ...]
     #: Names of the runs, by cluster id.
     runs: dict[str, str]

@@ -1,4 +1,4 @@
-"""Deletion of clusters and of files and jobs left by them. It can be repeated if interrupted.
+"""Deletion of clusters, and of files and jobs left by them. It can be repeated if interrupted.
 Until the last step the cluster is listed as ``deleting``.
 """
 

@@ -110,7 +110,7 @@ class CacheTotals:
     saved_s: float = 0.0
     #: Number of tasks that ran.
     missed: int = 0
-    #: The most frequent first; rare ones beyond a limit are counted together.
+    #: Reasons of misses, the most frequent first. Rare ones beyond a limit are summed up.
     reasons: tuple[MissReason, ...] = ()
 
     def __bool__(self) -> bool:

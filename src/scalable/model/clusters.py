@@ -75,9 +75,9 @@ class ClusterRecord:
     target: str
     project: str
     owner: str
-    #: ISO 8601, UTC.
+    #: Creation time (ISO 8601, UTC).
     created_at: str
-    #: ``creating``, ``made`` or ``deleting``.
+    #: Stage: ``creating``, ``made`` or ``deleting``.
     stage: str = "creating"
     #: True if the cluster runs in the user's process, and stops with it.
     embedded: bool = False
@@ -94,7 +94,7 @@ class ClusterRecord:
     managers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Desired workers at the start, by tag.
     wanted: Mapping[str, int] = field(default_factory=dict)
-    #: Limit of all workers on its target.
+    #: Maximum number of all workers on its target.
     max_workers: int | None = None
     #: Option of the target that sets this limit.
     limited_by: str = "max_workers"
@@ -104,7 +104,7 @@ class ClusterRecord:
     adaptive_maximum: int | None = None
     #: Maps task names to component, expected seconds and expected bytes of one task.
     expectations: Mapping[str, tuple[str, float | None, int | None]] = field(default_factory=dict)
-    #: Minimize time, minimize cost or balance.
+    #: Objective: minimize time, minimize cost or balance.
     objective: str | None = None
     policy: str = "manual"
     #: Time without work after which the cluster stops.
@@ -126,9 +126,9 @@ class ClusterRecord:
     log_dir: str | None = None
     #: Entries of ``sys.path`` for workers.
     sys_path: tuple[str, ...] = ()
-    #: ``process``, or the provider that runs the scheduler and the managers.
+    #: ``process``, or the name of the provider that runs the scheduler and the managers.
     services: str = "process"
-    #: None without a dashboard.
+    #: Address of the dashboard, or None without a dashboard.
     dashboard_address: str | None = None
     #: True if the scheduler shares no files with this machine. The files here are then a copy.
     remote: bool = False
@@ -251,7 +251,7 @@ class ClusterStatus:
     owner: str = ""
     created_at: str = ""
     pools: Mapping[str, PoolStatus] = field(default_factory=dict)
-    #: Each with ``id``, ``target`` and ``state``.
+    #: Managers, each with ``id``, ``target`` and ``state``.
     managers: tuple[Mapping[str, Any], ...] = ()
     embedded: bool = False
     #: True if a provider found resources of a cluster that has no record here.

@@ -51,7 +51,7 @@ class ComponentSpec:
     #: Container runtime. None for the target's.
     runtime: str | None = None
     cpus: float = 1
-    #: As written in the manifest.
+    #: Memory of one worker, as written in the manifest.
     memory: str | None = None
     gpus: int = 0
     #: Number of tasks that a worker runs at once, unless the target overrides it.
@@ -181,15 +181,15 @@ class Starting:
 class Traits:
     """Properties of a provider. The defaults suit a provider without further information."""
 
-    #: Workers run here, without a queue or costs; schedulers listen on loopback.
+    #: True if workers run here, without a queue or costs. Schedulers listen on loopback.
     on_this_machine: bool = False
-    #: Workers see the file system of the user's machine.
+    #: True if workers see the file system of the user's machine.
     shares_files: bool = False
     #: The backend stores cluster files and runs managers: see methods ``places`` and ``remote``.
     remote: bool = False
-    #: ``scalable up`` asks first, because starting workers costs money or queue time.
+    #: True if ``scalable up`` asks first, because starting workers costs money or queue time.
     asks_first: bool = True
-    #: Starting a worker takes long enough to appear in plans.
+    #: True if starting a worker takes long enough to appear in plans.
     counts_startup: bool = True
     starting: Starting = field(default_factory=Starting)
     #: Target option and value for a remote scheduler and managers. None: always local.

@@ -22,7 +22,7 @@ class Diagnostic:
     hint: str | None = None
     severity: Severity = "error"
     file: str | None = None
-    #: Counted from 1. None until positions are known.
+    #: Line number from 1 on, or None until positions are known.
     line: int | None = None
     column: int | None = None
     #: The source line with a caret beneath the position.

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 class FailureDetails:
     """Facts about a failed task, shortened and untrusted. Unknown ones are None."""
 
-    #: Such as ``(2050, region='north')``.
+    #: Arguments, such as ``(2050, region='north')``.
     arguments: str | None = None
     #: Innermost frame of the user's own code, as ``file:line in function``.
     frame: str | None = None

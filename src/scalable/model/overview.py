@@ -83,7 +83,7 @@ class PoolOverview:
     """Counts and costs of one pool at one moment."""
 
     status: PoolStatus
-    #: Connected workers with tasks, and without.
+    #: Numbers of connected workers with tasks, and without tasks.
     busy: int = 0
     idle: int = 0
     used_slots: int = 0
@@ -138,7 +138,7 @@ class Overview:
     tasks: tuple[TaskOverview, ...] = ()
     #: The tasks that have run the longest, the longest first.
     running: tuple[RunningCall, ...] = ()
-    #: As in a cluster's status.
+    #: Managers, as in a cluster's status.
     managers: tuple[Mapping[str, Any], ...] = ()
     workers: int = 0
     clients: int = 0
@@ -238,7 +238,7 @@ class WorkerOverview:
     address: str = ""
     #: One of :data:`WORKER_STATES`.
     state: str = "running"
-    #: Tasks that run, and assigned tasks that have not started.
+    #: Numbers of running tasks, and of assigned tasks that have not started.
     running: int = 0
     assigned: int = 0
     #: Slots of the running tasks.

@@ -178,7 +178,7 @@ class MemoryAdvice:
     """Advice to change a memory reservation that differs much from the used memory."""
 
     tag: str
-    #: Bytes of one worker.
+    #: Reserved bytes of one worker.
     reserved: int
     #: 95 % quantile of the tasks' memory in bytes.
     used: int

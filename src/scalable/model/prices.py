@@ -23,7 +23,7 @@ class Shape:
     #: The provider's own name, such as ``m6i.large``.
     name: str
     cpus: float
-    #: Includes the part that the operating system takes.
+    #: Memory in bytes, including the part that the operating system takes.
     memory_bytes: int
     gpus: int = 0
     #: Short name such as ``l4``. None without GPUs.
@@ -49,7 +49,7 @@ class Price:
     #: Name of the shape, or of the resource if cores and memory are billed separately.
     shape: str
     region: str
-    #: USD, on demand.
+    #: On-demand price of one hour in USD.
     per_hour: float
     #: Least and greatest USD at spot prices, or None if unknown.
     spot_per_hour: tuple[float, float] | None = None

@@ -15,7 +15,7 @@ class PastPrediction:
     """Predicted and actual duration of an earlier run."""
 
     predicted_s: float
-    #: From the request of the first worker to the end of the last task.
+    #: Seconds from the request of the first worker to the end of the last task.
     actual_s: float
     #: Factor (see :func:`.uncertainty.overhead`) that the prediction includes.
     overhead: float = 1.0
@@ -30,7 +30,7 @@ class PastPrediction:
 class Prices:
     """Prices of workers, with details as in :class:`scalable.model.CostEstimate`."""
 
-    #: Price of one worker for one hour.
+    #: Price of one worker for one hour, by tag.
     hourly_by_tag: Mapping[str, float]
     currency: str = "USD"
     source: str = ""

@@ -66,7 +66,7 @@ class Network:
     slots: Sequence[int]
     #: Seconds until the workers of each pool have connected.
     startup_s: Sequence[float]
-    #: Each stage comes after the stages that it waits for.
+    #: Stages. Each comes after the stages that it waits for.
     stages: Sequence[ReadyStage]
     stages_of: list[list[int]] = field(init=False)
     _starts: list[tuple[float, tuple[int, ...]]] = field(init=False, repr=False)

@@ -45,7 +45,7 @@ class Problem:
     predicted: Network
     #: Stages of the work that the policy plans for, at least the predicted work.
     planned: Network
-    #: The rates are costs of one worker-second in ``unit``.
+    #: Bounds of the counts. Their rates are costs of one worker-second in ``unit``.
     bounds: CountBounds
     #: Planned work without guessed tasks, or None for ``planned``. It is not an error if only
     #: guessed work exceeds the deadline.
@@ -125,7 +125,7 @@ class Choice:
     """Worker counts chosen for an objective, and the alternatives."""
 
     point: Point
-    #: From the fewest to the most useful workers, each point faster and dearer than the last.
+    #: Points from the fewest to the most useful workers, each faster and dearer than the last.
     front: tuple[Point, ...]
     #: Shortest planned duration of the run.
     least_s: float

@@ -37,7 +37,7 @@ class RunSpread:
     middle: float = ASSUMED_VARIATION
     #: Prior standard deviation of the logarithm of the variation.
     uncertainty: float = _UNCERTAINTY
-    #: Earlier runs.
+    #: Levels of earlier runs.
     levels: tuple[RunLevel, ...] = ()
 
     @cached_property

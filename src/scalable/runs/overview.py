@@ -41,7 +41,7 @@ class RunOverview:
     target: str
     #: Status as in :class:`RunRecord`, where ``interrupted`` is a run that crashed.
     state: str
-    #: ISO 8601.
+    #: Start time (ISO 8601).
     started_at: str | None = None
     #: Seconds until the run finished, or until its last row.
     duration_s: float | None = None

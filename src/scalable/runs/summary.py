@@ -18,7 +18,7 @@ class TaskNameSummary:
     count: int
     #: Tasks whose last final state is failed.
     failed: int
-    #: In alphabetical order.
+    #: Tags of the tasks, in alphabetical order.
     tags: tuple[str, ...]
     #: Running times (without queue time) of the tasks that succeeded or failed.
     duration_s: Durations | None
@@ -86,9 +86,9 @@ class Summary:
     project: str
     target: str
     provider: str
-    #: As in :class:`RunRecord`.
+    #: Status, as in :class:`RunRecord`.
     status: str
-    #: ISO 8601, UTC, as ``ended_at``.
+    #: Start time (ISO 8601, UTC). ``ended_at`` has the same form.
     started_at: str | None
     ended_at: str | None
     #: Seconds until the run finished, or until its last row if no finish is recorded.
@@ -103,7 +103,7 @@ class Summary:
     #: Rows of ``scaling.jsonl``: each change of a pool's desired count, with source and reason.
     scaling_changes: tuple[Mapping[str, Any], ...] = ()
     failures: FailureSummary = field(default_factory=FailureSummary)
-    #: None if no costs were counted.
+    #: Costs, or None if no costs were counted.
     cost: CostSummary | None = None
     #: Rows of ``artifacts.jsonl``.
     artifacts: tuple[Mapping[str, Any], ...] = ()

@@ -69,7 +69,7 @@ class Explanation:
     reason: Reason
     #: State and reason in one sentence, without a full stop.
     sentence: str
-    #: Hint how to change it; empty if there is nothing to do.
+    #: Hint how to change the state; empty if there is nothing to do.
     advice: str = ""
     #: Facts behind the sentence, as plain JSON values. Times are in seconds.
     details: Mapping[str, Any] = field(default_factory=dict)

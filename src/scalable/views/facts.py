@@ -55,7 +55,7 @@ class LeavingWorker:
 class PoolFacts:
     """Facts about one pool."""
 
-    #: "" for the workers without a tag.
+    #: Tag of the pool; "" for the workers without a tag.
     tag: str
     #: Tags of all pools.
     known_tags: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class PoolFacts:
     attached: int = 0
     #: True if the managers that the cluster starts with have not attached yet.
     awaits_managers: bool = False
-    #: None for a pool that is not adaptive.
+    #: Facts about its scaling, or None for a pool that is not adaptive.
     adaptive: AdaptiveFacts | None = None
     #: Reason why the budget does not allow growth, or None; ``way_out`` is a hint about it.
     held: str | None = None
@@ -169,7 +169,7 @@ class CallFacts:
     #: Key of the oldest task.
     key: str
     name: str
-    #: "" for a task without a tag.
+    #: Tag of the task; "" for a task without one.
     tag: str
     #: ``needs`` (other tasks), ``no-worker``, ``queued``, ``assigned`` (it waits on a worker),
     #: ``fetching`` (its arguments), ``backoff`` (it is retried later), ``running``, ``done``,

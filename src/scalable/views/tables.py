@@ -33,7 +33,7 @@ class Column:
 class Row:
     """One row of a table."""
 
-    #: Identifies the row in its table.
+    #: Key that identifies the row in its table.
     key: str
     #: One string for each column: on one line and without control characters.
     cells: tuple[str, ...]

@@ -83,7 +83,7 @@ class AWSError(ProviderError):
         transient: bool = False,
     ) -> None:
         super().__init__(message, hint=hint, transient=transient)
-        #: Such as ``ClusterNotFoundException``; empty if there was no answer.
+        #: Error code, such as ``ClusterNotFoundException``; empty if there was no answer.
         self.error_code = error_code
         #: Service and operation, such as ``ecs:RunTask``.
         self.request = request

@@ -53,7 +53,7 @@ class AWSCloud:
         self, settings: Settings, *, owner: str | None = None, api: AWSApi | None = None
     ) -> None:
         self._settings = settings
-        #: Given to a manager in the cloud, which has another role. None until it is requested.
+        #: User's name. A manager in the cloud gets it as a value. None until it is requested.
         self._owner = owner
         self.api = api or AWSApi(settings.region)
         self._secrets = AWSSecrets(self.api)

@@ -330,7 +330,7 @@ MOST_OVERRIDES = 300
 #: Paths of public parameters that name the latest machine image with Docker.
 _IMAGES = "/aws/service/ecs/optimized-ami/amazon-linux-2023"
 
-#: Errors of a fleet request for a lack of machines that may pass.
+#: Error codes of a fleet request that report a temporary lack of machines.
 _CAPACITY = {
     "InsufficientAddressCapacity",
     "InsufficientCapacity",

@@ -18,9 +18,9 @@ UNITS = "scalable-units"
 STOPPED = "scalable-stopped-"
 #: Tag of resources that clusters share.
 SHARED = "scalable"
-#: Creation time, in Unix seconds.
+#: Tag with the creation time, in Unix seconds.
 MADE = "scalable-made"
-#: Region of the cluster that a role belongs to: roles are not regional.
+#: Tag with the region of a role's cluster, since roles are not regional.
 REGION = "scalable-region"
 #: Path of the roles, and prefix of the names of secrets.
 ROLES_PATH, SECRETS_PATH = "/scalable/", "scalable/"

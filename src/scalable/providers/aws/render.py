@@ -115,7 +115,7 @@ class SubnetPlace:
 
     #: ``FARGATE`` or ``FARGATE_SPOT``.
     provider: str
-    #: Subnets of which AWS chooses one.
+    #: Subnets from which AWS chooses one.
     subnets: tuple[str, ...]
 
 

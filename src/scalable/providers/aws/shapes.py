@@ -45,7 +45,7 @@ _MEMORY: dict[int, tuple[int, ...]] = {
 class FargateSize:
     """A size that Fargate accepts, in the units of a task definition."""
 
-    #: 1024 for each vCPU.
+    #: CPU units: 1024 for each vCPU.
     cpu_units: int
     memory_mib: int
 

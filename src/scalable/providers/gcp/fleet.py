@@ -1,4 +1,4 @@
-"""Existing instances: their list, deletion and output."""
+"""Instances: list, deletion and output of existing ones, and start of others."""
 
 from __future__ import annotations
 

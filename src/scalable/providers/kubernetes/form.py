@@ -146,7 +146,7 @@ KEEPER_RESOURCES = {
 }
 #: Seconds from SIGTERM until the keeper, which has nothing to finish, is killed.
 KEEPER_GRACE_S = 2
-#: Directory of the scheduler's container that outlives the container, but not its pod.
+#: Directory in the scheduler's container. It outlives the container, but not its pod.
 RUN_DIRECTORY = "/run/scalable-once"
 INSTALL = (
     "install the operator: helm install --repo https://helm.dask.org --create-namespace "

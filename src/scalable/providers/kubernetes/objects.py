@@ -1,4 +1,4 @@
-"""Objects of managers, and of a request before a cluster exists. No cluster is contacted."""
+"""Objects of managers, and objects that a request would create. No cluster is contacted."""
 
 from __future__ import annotations
 

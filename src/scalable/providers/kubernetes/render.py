@@ -94,7 +94,7 @@ CONTAINER = "scalable"
 DIRECTORY = "/etc/scalable"
 CONFIG = "config.json"
 PORT = 8786
-#: Requests of schedulers and managers that the target's ``resources`` do not have.
+#: Requests of schedulers and managers, unless the target's ``resources`` have them.
 SERVICE_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
 GPU = "nvidia.com/gpu"
 #: Directory of the program's own files in the pods of schedulers and managers.

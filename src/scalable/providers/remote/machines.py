@@ -1,4 +1,4 @@
-"""Requests for one cluster's machines. This module does no I/O."""
+"""Requests that start one cluster's machines. This module does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch job of a component's workers. Nothing is submitted."""
+"""Construction of the batch job for a component's workers. Nothing is submitted."""
 
 from __future__ import annotations
 

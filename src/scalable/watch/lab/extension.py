@@ -1,4 +1,4 @@
-"""Hooks that Jupyter's server calls even if the extra is not installed."""
+"""Hooks that Jupyter's server calls, even if the extra ``jupyter`` is not installed."""
 
 from __future__ import annotations
 
