@@ -119,7 +119,7 @@ def _first_handed_out(
     rest: int,
     weights: Mapping[str, float],
 ) -> dict[str, int]:
-    """Return counts slightly below :func:`_share`'s result, so that few of its steps remain."""
+    """Return counts slightly below :func:`_share`'s result, so that it has few steps left."""
     # Adding workers one by one leaves all pools with about the same work per worker. This amount
     # is found by bisection.
     target = sum(counts.values()) + rest

@@ -55,7 +55,7 @@ def copies() -> list[ClusterRecord]:
 
 
 def opened(path: Path) -> ClusterDirectory:
-    """Return the cluster in a directory. A remote one fetches its data from its site.
+    """Return the cluster in a directory. A remote cluster's object fetches data from its site.
     Raises the errors of :meth:`ClusterDirectory.record`.
     """
     directory = ClusterDirectory(path)

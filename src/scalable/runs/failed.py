@@ -48,7 +48,7 @@ class FailureCause:
 
 
 def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
-    """Yield the failures in rows of ``failures.jsonl``, except the script's own."""
+    """Yield the failures in rows of ``failures.jsonl``, without the error of the script itself."""
     for row in rows:
         told = row.get("details")
         details = told if isinstance(told, Mapping) else {}

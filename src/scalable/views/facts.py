@@ -126,7 +126,7 @@ class UnmetNeed:
     not_offered: tuple[str, ...] = ()
     #: Tags of pools whose slots the task needs on one worker, although no worker has all of them.
     apart: tuple[str, ...] = ()
-    #: Addresses of the workers to which it is restricted; ``gone`` are those that have left.
+    #: Addresses of the workers to which it is restricted. ``gone`` has the departed ones.
     restricted_to: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     #: Requested resources that the workers to which the task is restricted lack.

@@ -119,7 +119,7 @@ class GoogleCloud:
         return await self.network.clean(marks)
 
     async def leftovers(self, marks: Mapping[str, str]) -> dict[str, str]:
-        """Describe incomplete secrets, and rules of all regions, left by clusters without files."""
+        """Describe incomplete secrets, and all regions' rules, that clusters without files left."""
         begun = await self._secrets.without_version(marks, LEFT_AFTER_S)
         found = dict.fromkeys(begun, "the secret of a cluster whose creator was killed")
         try:

@@ -483,7 +483,7 @@ def failure_in(operation: Mapping[str, Any]) -> LaunchFailure | None:
 
 
 def failure_from(error: GoogleError) -> LaunchFailure:
-    """Return the failure for a refused request."""
+    """Classify the failure of a refused request."""
     return failure_of(error.reason, error.message, error.status)
 
 
