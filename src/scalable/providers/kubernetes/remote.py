@@ -561,7 +561,7 @@ def has_ended(job: Thing) -> bool:
 
 
 def is_kept(job: Thing) -> bool:
-    """Return whether a root object's pod is a keeper, and the scheduler is another pod."""
+    """Return whether the root's pod is a keeper, which only waits for the scheduler's pod."""
     return label(job["spec"]["template"], ROLE) == KEEPER
 
 

@@ -56,7 +56,7 @@ class MachineFrame:
         return "-".join(part for part in (self.cluster_id, role, manager, tag) if part)
 
     def image(self, component: ComponentSpec | None) -> str:
-        """Return the image of a component or other program. Raises ProviderError without one."""
+        """Return a component's image, or the programs' image for None. May raise ProviderError."""
         image = (component.image if component is not None else None) or self.options.get("image")
         if not image:
             noun = "the scheduler" if component is None else f"component {component.name!r}"

@@ -172,7 +172,7 @@ class AdvisedCause:
 
 
 def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AdvisedCause], int]:
-    """Return the most frequent causes, except the script's, and the number of other failures."""
+    """Return the most frequent causes (not the script's), and the number of other failures."""
     found: dict[tuple[str, str, str], AdvisedCause] = {}
     for row in rows:
         details = mapping(row.get("details"))
