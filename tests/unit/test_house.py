@@ -77,7 +77,6 @@ LOADED_BY_NAME = re.compile(
 FEW_LINES = 60
 #: Small modules with one importer, as of now. The list may only become shorter.
 SMALL = {
-    "manifest/yaml_writer",
     "watch/metrics/routes",
 }
 
