@@ -345,7 +345,7 @@ class Garbage:
 
 
 def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
-    """Find the remains of stopped clusters, and remove them unless ``dry_run``.
+    """Find files, jobs and processes that stopped clusters left. Remove them unless ``dry_run``.
     If something cannot be removed, its ``error`` is set. ``warn`` gets a message for each backend
     or cluster that cannot be examined.
     """

@@ -259,7 +259,7 @@ def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
 def _chain_steps(
     network: Network, bounds: CountBounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Yield steps. Each enlarges the pool on the longest chain that saves most time per cost."""
+    """Yield steps. Each enlarges that pool of the longest chain which saves most time per cost."""
     at = [0] * len(ladder)
     times = _times(network, ladder)
     while True:

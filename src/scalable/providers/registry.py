@@ -162,6 +162,6 @@ def option_models() -> Mapping[str, Any]:
     """Return the pydantic models of providers' options, by lower-case provider name.
 
     A provider is loaded when its model is looked up. The model is None if the provider accepts any
-    option, or is a plugin that cannot be imported. Using such a plugin raises its import error.
+    option, or cannot be imported. Using a provider that cannot be imported raises the import error.
     """
     return _OptionModels()

@@ -112,7 +112,7 @@ class GoogleSecrets:
     async def _put(
         self, name: str, index: int, marks: Mapping[str, str], part: bytes, reader: str
     ) -> bool:
-        """Store one part, and return whether its secret is new."""
+        """Store one part of the files, and return whether a secret was created for it."""
         secret = secret_id(name, index)
         region = self._config.region
         body = {

@@ -161,7 +161,7 @@ async def _make_root(api: KubernetesApi, root: render.Object, record: ClusterRec
 def _files(
     frame: render.Frame, cluster: ClusterDirectory, manager: str | None = None
 ) -> dict[str, str]:
-    """Return a program's files. They contain the site as pods reach it."""
+    """Return a program's files. The site in them is valid inside pods."""
     files = packed(cluster, manager)
     inner = dataclasses.replace(
         cluster.record(),

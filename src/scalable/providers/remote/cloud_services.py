@@ -115,7 +115,7 @@ class CloudServices:
     def _files(
         self, frame: MachineFrame, cluster: ClusterDirectory, manager: str | None = None
     ) -> dict[str, str]:
-        """Return a program's files. They contain the site and owner as cloud machines use them."""
+        """Return a program's files. The site and owner in them are valid on cloud machines."""
         record = cluster.record()
         place = self._inner_place(record.place) | {"owner": frame.owner}
         inner = dataclasses.replace(record, place=place)

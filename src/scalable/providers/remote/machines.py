@@ -46,7 +46,7 @@ class MachineFrame:
     scheduler: str = ""
 
     def marks(self, role: str | None = None, manager: str = "", tag: str = "") -> dict[str, str]:
-        """Return the marks of resources with a role. Without arguments, return the common marks."""
+        """Return the marks (identifying names and values) of a role, or of the whole cluster."""
         own = {CLUSTER: self.cluster_id, OWNER: self.owner, ROLE: role or ""}
         own |= {MANAGER: manager, TAG: tag}
         return {key: text for key, text in own.items() if text}
