@@ -419,7 +419,7 @@ async def test_a_call_that_holds_the_slot_that_its_child_needs(on):
             child = on.scheduler.nested.children(parent.key)[0]
             words = f"task {re.escape(child)} waits for a slot of pool 'a' that task {parent.key} "
             words += "holds, which has made it and waits for it: neither can continue"
-            await on.says(child, "held-slot", words, "add a worker to pool 'a', or end .*")
+            await on.says(child, "held-slot", words, "add a worker to pool 'a', or cancel .*")
             async with on.worker(name="a-2"):
                 ENDS.setdefault("child", threading.Event()).set()
                 assert await parent == "child"
