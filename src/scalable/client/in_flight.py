@@ -355,7 +355,7 @@ class BundlesInFlight:
         self._put_back(bundle.pending, [bundle.numbers[position] for position in positions])
 
     def _end(self, bundle: SentBundle) -> None:
-        """Stop counting a bundle as running, and put back its tasks without an outcome."""
+        """Stop counting a bundle as running, and queue its unfinished tasks again."""
         self._bundles.pop(bundle.key, None)
         self._unbegun.pop(bundle.key, None)
         self._ending[bundle.key] = bundle

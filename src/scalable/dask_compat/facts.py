@@ -59,7 +59,7 @@ def has(path: str, *names: str) -> Fact:
 
 
 def mentions(path: str, *names: str) -> Fact:
-    """Return the fact that a function, or the methods of a class, uses these names or strings."""
+    """Return a check that a function, or the methods of a class, uses these names or strings."""
 
     def verify(found: Any) -> str | None:
         known = _names_in(found)
@@ -70,7 +70,7 @@ def mentions(path: str, *names: str) -> Fact:
 
 
 def accepts(path: str, positional: int, *keywords: str) -> Fact:
-    """Return the fact that a function accepts these arguments. ``positional`` counts ``self``."""
+    """Return a check that a function accepts these arguments. ``positional`` counts ``self``."""
 
     def verify(found: Any) -> str | None:
         code = inspect.unwrap(found).__code__
@@ -92,7 +92,7 @@ def accepts(path: str, positional: int, *keywords: str) -> Fact:
 
 
 def declares(path: str, *parameters: str) -> Fact:
-    """Return the fact that an overridden method has exactly these parameters."""
+    """Return a check that an overridden method has exactly these parameters."""
 
     def verify(found: Any) -> str | None:
         names = _parameters(inspect.unwrap(found).__code__)

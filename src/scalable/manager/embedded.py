@@ -303,7 +303,7 @@ class EntryLauncher:
         """Do nothing, because :meth:`observe` always returns the current state."""
 
     async def logs(self, name: UnitName) -> str:  # noqa: ARG002 - see below
-        """Return an empty string, since these objects have no log of their own."""
+        """Return an empty string: the created objects have no log of their own."""
         return ""
 
 

@@ -160,8 +160,8 @@ def make_network(
     startup_s: Mapping[str, float],
     duration_of: Callable[[Forecast], float] = lambda forecast: forecast.mean_s,
 ) -> Network:
-    """Return the network of stages, without unknown names in ``after``.
-    ``slots`` are in the order of the pools. ``duration_of`` returns a task's seconds to plan for.
+    """Return the network of stages, ignoring unknown names in ``after``.
+    ``slots`` are in the order of the pools. ``duration_of`` returns a task's planned seconds.
     """
     tags = list(slots)
     by_name = {c.task: c for c in calls}

@@ -262,7 +262,7 @@ _words: dict[int, Segment] = {}
 
 
 def process_of(told: Any) -> int | None:
-    """Return the id of the introduced process if it can share memory, or None."""
+    """Return the sender's process id if memory can be shared with it, or None."""
     try:
         own = introduction()
         process, part = told["process"], Part(*told["part"])

@@ -604,7 +604,7 @@ def refuse_start() -> None:
     if process is not None and getattr(process.current_process(), "_inheriting", False):
         raise ClusterError(
             "the script starts a session while a process of multiprocessing imports it",
-            hint="put what the script runs under: if __name__ == '__main__':",
+            hint="move the script's code under: if __name__ == '__main__':",
         )
 
 

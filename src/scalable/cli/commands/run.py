@@ -34,8 +34,6 @@ from scalable.cli.resuming import (
     unkept,
 )
 from scalable.cli.workflow import Followed, ScriptTerminal, run_script, script_environment
-from scalable.clusters.creation import DetachOptions
-from scalable.clusters.ending import end
 from scalable.clusters.record import default_name
 from scalable.clusters.remote import flush_run
 from scalable.clusters.services import READY_TIMEOUT_S, wait_until_ready
@@ -292,6 +290,8 @@ def _own_cluster(
     request: Request, plan: Plan, budget: float | None, output: Output
 ) -> Iterator[ClusterDirectory]:
     """Yield a detached cluster whose scheduler answers, and delete it on exit or a signal."""
+    from scalable.clusters.creation import DetachOptions
+    from scalable.clusters.ending import end
     from scalable.session.detached import create_cluster
 
     name = f"{default_name(request.spec)[:_LONGEST_NAME]}-{token_hex(3)}"

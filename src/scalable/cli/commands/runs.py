@@ -47,8 +47,8 @@ class _Age(click.ParamType):  # type: ignore[type-arg]
     "--older-than",
     type=_Age(),
     metavar="AGE",
-    help="Remove runs that started longer ago, such as 30d; with --keep, only those of them that "
-    "are not among the last N.",
+    help="Remove runs that started more than AGE ago, such as 30d; with --keep, only those "
+    "not among the last N.",
 )
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option(

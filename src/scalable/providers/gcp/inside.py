@@ -39,7 +39,7 @@ class GoogleMachine:
         secret = metadata(f"instance/attributes/{FILES}")
         project = metadata("project/project-id")
         if not secret or not project:
-            raise ProviderError("this machine has no files: the metadata server names none")
+            raise ProviderError("the metadata names no secret for this machine's files")
         deadline = time.monotonic() + FILES_WITHIN_S
         pause = PAUSE_S
         while True:

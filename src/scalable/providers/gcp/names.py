@@ -45,7 +45,7 @@ def label_filter(marks: Mapping[str, str], *, joined: str = " ") -> str:
 
 
 def secret_id(name: str, part: int = 0) -> str:
-    """Return the id of the secret for a part of files, counted from 0."""
+    """Return the id of the secret for one part of the files (from 0)."""
     written = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:200]
     suffix = f"-{part + 1}" if part else ""
     return f"{PREFIX}-{written}-{checksum(name)}{suffix}"

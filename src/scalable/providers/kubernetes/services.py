@@ -63,7 +63,7 @@ REMOVAL_POLL_S = 0.5
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the site of a detached cluster with these target options: context and namespace."""
+    """Return where these target options put a detached cluster: its context and namespace."""
     context = options["context"] or current_context()
     return {"context": context, "namespace": str(options["namespace"])}
 

@@ -117,7 +117,7 @@ class ForkServerProcess:
         return None
 
     def is_alive(self) -> bool:
-        """Return whether the server runs. If so, no unreaped worker's process id is reused."""
+        """Return whether the server runs. While it does, unreaped workers keep their pids."""
         return self._process.poll() is None
 
     def close(self) -> None:
