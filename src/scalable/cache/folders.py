@@ -185,7 +185,7 @@ class Folder:
     def write_note(self, name: str, text: str) -> None:
         write_whole(self.path / name, text, mode=0o600)
 
-    def remove_leftovers(self, older_than_s: float) -> int:
+    def remove_leftovers(self, older_than_s: float, *, dry_run: bool = False) -> int:
         """Delete killed writers' temporary files of at least this age, and return their number."""
         before = self.now() - older_than_s
         removed = 0
@@ -194,7 +194,8 @@ class Folder:
                 continue
             with suppress(OSError):
                 if item.stat(follow_symlinks=False).st_mtime < before:
-                    os.unlink(item.path)  # noqa: PTH108 - an entry of scandir
+                    if not dry_run:
+                        os.unlink(item.path)  # noqa: PTH108 - an entry of scandir
                     removed += 1
         return removed
 

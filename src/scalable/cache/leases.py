@@ -154,7 +154,7 @@ class Leases:
         except (TypeError, KeyError, ValueError):
             return None
 
-    def remove_leftovers(self) -> int:
+    def remove_leftovers(self, *, dry_run: bool = False) -> int:
         """Delete files of processes that exited long ago, and return their number."""
         removed = 0
         with suppress(OSError):
@@ -165,7 +165,8 @@ class Leases:
                     continue
                 with suppress(OSError):
                     if item.stat(follow_symlinks=False).st_mtime < before:
-                        os.unlink(item.path)  # noqa: PTH108 - an entry of scandir
+                        if not dry_run:
+                            os.unlink(item.path)  # noqa: PTH108 - an entry of scandir
                         removed += 1
         return removed
 

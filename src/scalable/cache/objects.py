@@ -115,9 +115,9 @@ class Objects:
         with translated():
             self._storage.fs.pipe_file(self._storage.path(name), text.encode())
 
-    def remove_leftovers(self, older_than_s: float) -> int:
+    def remove_leftovers(self, older_than_s: float, *, dry_run: bool = False) -> int:
         """Return 0: a killed writer leaves no object, and the bucket's rules abort its uploads."""
-        del older_than_s
+        del older_than_s, dry_run
         return 0
 
     def _path(self, key: str) -> str:

@@ -101,5 +101,5 @@ class EntryBackend(Protocol):
     def write_note(self, name: str, text: str) -> None:
         """Write or replace a note, or raise OSError."""
 
-    def remove_leftovers(self, older_than_s: float) -> int:
-        """Delete files of killed writers, and return their number."""
+    def remove_leftovers(self, older_than_s: float, *, dry_run: bool = False) -> int:
+        """Delete files of killed writers unless ``dry_run``, and return their number."""

@@ -219,9 +219,9 @@ class ResultStore:
         nothing and reports what would be removed. Raises OSError if the store cannot be changed.
         """
         collected = collect(self._place, self.entry, limit, max_age_s, dry_run=dry_run)
-        if self._leases is None or dry_run:
+        if self._leases is None:
             return collected
-        more = self._leases.remove_leftovers()
+        more = self._leases.remove_leftovers(dry_run=dry_run)
         return replace(collected, leftovers=collected.leftovers + more)
 
     def remove(self, keys: Iterable[str]) -> int:
@@ -347,11 +347,11 @@ def collect(
 ) -> Collected:
     """Remove results until a store is within its limits, and old temporary files.
     ``limit`` is in bytes, ``max_age_s`` in seconds since the last use. Entries that ``entry_of``
-    cannot read are removed first. A dry run only reports results. Raises OSError if the store
-    cannot be changed.
+    cannot read are removed first. A dry run only counts. Raises OSError if the store cannot be
+    changed.
     """
     now = place.now()
-    leftovers = 0 if dry_run else place.remove_leftovers(LEFT_S)
+    leftovers = place.remove_leftovers(LEFT_S, dry_run=dry_run)
     stored = list(place.stored())
     old = [one for one in stored if max_age_s is not None and now - one.used > max_age_s]
     gone = {one.key for one in old if dry_run or _removed(place, one)}
