@@ -9,7 +9,7 @@ import sys
 from scalable.cli.main import main
 
 #: Verbs that start no process. They run in the process of the test, which saves a second each.
-READ_OR_ASK = frozenset({"connect", "down", "gc", "list", "logs", "scale", "status", "validate"})
+READ_OR_ASK = frozenset({"connect", "down", "list", "logs", "prune", "scale", "status", "validate"})
 
 
 def program(*arguments, here=False, **options):
@@ -54,4 +54,4 @@ def listed():
 
 def garbage(*arguments):
     """Return what is left of clusters; with ``--yes`` it is removed."""
-    return read("gc", *arguments)["found"]
+    return read("prune", *(arguments or ("--dry-run",)))["found"]

@@ -137,15 +137,19 @@ def test_results_are_removed_by_key_by_function_or_all(store, invoke):
     for number in range(1, 6):
         put(store, number, function="climate.plot" if number > 3 else "climate.run")
     refused = invoke("cache", "rm", key(1)[:8], code=2)
-    assert "confirm with --yes" in refused.err
+    assert "confirm with --yes. Nothing was removed." in refused.err
     assert "Remove 1 result of" in refused.err
+    assert "climate.run" in refused.err
+    dry = invoke("cache", "rm", "--function", "plot", "--dry-run").out
+    assert "climate.plot" in dry
+    assert dry.endswith("\n2 results would be removed\n")
     assert len(listed(invoke)) == 5
     assert invoke("cache", "rm", key(1)[:8], "--yes").out == "removed 1 result\n"
     assert invoke("cache", "rm", "--function", "plot", "--yes").out == "removed 2 results\n"
     assert sorted(listed(invoke)) == [2, 3]
     path_of(store, 2).write_bytes(b"torn")
     assert invoke("cache", "rm", "--all", "--yes").out == "removed 2 results\n"
-    assert invoke("cache", "rm", "--all").out == "nothing was removed\n"
+    assert invoke("cache", "rm", "--all").out == "nothing to remove\n"
     assert "name keys" in invoke("cache", "rm", "--yes", code=2).err
     assert "name keys" in invoke("cache", "rm", "--all", key(1), code=2).err
 
@@ -175,16 +179,20 @@ def test_faulty_entries_are_named_and_removed_on_demand(store, invoke):
 def test_collection_says_what_goes_and_what_stays(store, invoke):
     for number in range(1, 5):
         put(store, number, age_s=number * DAY, size=100_000)
-    words = ("cache", "gc", "--limit", "250k", "--max-age", "60h")
+    words = ("cache", "prune", "--limit", "250k", "--max-age", "60h")
     wanted = json.loads(invoke(*words, "--dry-run", "--format", "json").out)
     assert "would remove 2 results" in invoke(*words, "--dry-run").out
+    refused = invoke(*words, code=2).err
+    assert "would remove 2 results" in refused
+    assert "Remove 2 results of 19" in refused
+    assert "confirm with --yes. Nothing was removed." in refused
     assert len(listed(invoke)) == 4
-    text = invoke(*words).out
+    text = invoke(*words, "--yes").out
     assert "removed 2 results" in text
     assert "2 results of 196" in text
     assert wanted["keys"] == [key(3), key(4)]
     assert listed(invoke) == [1, 2]
-    dry = json.loads(invoke("cache", "gc", "--limit", "1", "--dry-run", "--format", "json").out)
+    dry = json.loads(invoke("cache", "prune", "--limit", "1", "--dry-run", "--format", "json").out)
     assert (dry["removed"], dry["left"]["entries"], len(listed(invoke))) == (2, 0, 2)
 
 
@@ -197,18 +205,33 @@ def test_collection_removes_old_checkpoints_that_nobody_uses(store, invoke, tmp_
         checkpoint.end(succeeded=False)
         for each in (*checkpoint.path.parents[:1], checkpoint.path, checkpoint.path / "state"):
             os.utime(each, (time.time() - age_s,) * 2)
-    words = ("cache", "gc", "--max-age", "2d")
+    words = ("cache", "prune", "--max-age", "2d")
     assert "would remove 1 checkpoint of 2.00 kiB" in invoke(*words, "--dry-run").out
-    assert "checkpoint" not in invoke("cache", "gc", "--limit", "1G").out
-    found = json.loads(invoke(*words, "--format", "json").out)
+    assert "checkpoint" not in invoke("cache", "prune", "--limit", "1G").out
+    assert "Remove 1 checkpoint of 2.00 kiB from" in invoke(*words, code=2).err
+    found = json.loads(invoke(*words, "--yes", "--format", "json").out)
     assert found["checkpoints"] == {"number": 1, "size": 2048}
     assert "checkpoint" not in invoke(*words).out
 
 
 def test_collection_where_nothing_was_remembered_removes_nothing(store, invoke, tmp_path):
-    assert "removed 0 results" in invoke("cache", "gc", "--limit", "1G").out
+    assert "nothing to remove" in invoke("cache", "prune", "--limit", "1G").out
     assert not (tmp_path / "cache").exists()
-    assert "is not an amount of memory" in invoke("cache", "gc", "--limit", "much", code=2).err
+    assert "is not an amount of memory" in invoke("cache", "prune", "--limit", "much", code=2).err
+
+
+def test_files_of_killed_processes_are_counted_and_removed(store, invoke):
+    left = put(store, 1).with_name(".tmp-killed")
+    left.write_bytes(b"half")
+    os.utime(left, (time.time() - DAY,) * 2)
+    assert (
+        "would remove 1 file of processes that ended" in invoke("cache", "prune", "--dry-run").out
+    )
+    assert "Remove 1 file of processes that ended from" in invoke("cache", "prune", code=2).err
+    assert left.exists()
+    assert "removed 1 file of processes" in invoke("cache", "prune", "--yes").out
+    assert not left.exists()
+    assert listed(invoke) == [1]
 
 
 def test_the_store_is_that_of_the_manifest_or_the_one_that_is_named(

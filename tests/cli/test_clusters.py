@@ -1,4 +1,4 @@
-"""The verbs for clusters that run: list, status, scale, connect, down, resume, gc, manager."""
+"""The verbs for clusters that run: list, status, scale, connect, down, prune, manager."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 from fabricated import ADDRESS, ID, STATUS, pool
 
 from scalable.clusters import discovery, resuming
-from scalable.clusters.ending import Garbage
+from scalable.clusters.ending import Remains
 from scalable.errors import ClusterError
 from scalable.liveness import identify_process
 from scalable.providers.local import LocalProvider
@@ -248,17 +248,20 @@ def test_a_scheduler_that_is_gone_is_failed(invoke, recorded):
     assert value["pools"]["model"]["running"] == 0
 
 
-@pytest.mark.parametrize("verb", ["status", "scale", "logs", "connect", "resume"])
+@pytest.mark.parametrize(
+    "verb", ["status", "scale", "logs", "connect", "dashboard", "manager restart"]
+)
 def test_names_that_mean_none_or_several(verb, invoke, recorded):
     more = ("model=1",) if verb == "scale" else ()
+    words = verb.split()
     recorded()
     recorded(uuid=OTHER, provider="slurm", embedded=True)
-    result = invoke(verb, "two", *more)
+    result = invoke(*words, "two", *more)
     assert (result.code, result.out) == (5, "")
     more_of_logs = "; the logs of a cluster that has ended are in logs/ of its run's record"
     there_are = "there are: one" + (more_of_logs if verb == "logs" else "")
     assert result.err == f"error: there is no cluster 'two'\n  hint: {there_are}\n"
-    result = invoke(verb, "one", *more)
+    result = invoke(*words, "one", *more)
     assert result.code == 5
     assert "'one' may be any of local/one (0f0e0d0c), slurm/one (ffffffff)" in result.err
     assert "give provider/name or the id" in result.err
@@ -268,10 +271,60 @@ def test_shells_complete_the_names_of_clusters(recorded, complete):
     recorded("climate")
     recorded("clouds", uuid=OTHER)
     names = ["plain,climate", "plain,clouds"]
-    for verb in ("status", "down", "logs", "connect", "resume", "scale", "manager attach"):
+    for verb in ("status", "down", "logs", "connect", "manager restart", "scale", "manager attach"):
         assert complete(f"scalable {verb} cl") == names, verb
     assert complete("scalable run --cluster cli") == names[:1]
     assert complete("scalable manager attach bun") == ["file,bun"]
+
+
+# Without a name ------------------------------------------------------------------------------------
+
+WITHOUT_NAME = (["status"], ["explain"], ["dashboard"], ["logs"], ["scale", "model=1"])
+
+
+@pytest.fixture
+def scaled(monkeypatch):
+    """Names and counts that were requested."""
+    asked = []
+    monkeypatch.setattr(
+        "scalable.cli.commands.scale.scale",
+        lambda name, counts: asked.append((name, counts)) or ({}, counts),
+    )
+    return asked
+
+
+def test_the_only_cluster_needs_no_name(invoke, recorded, scaled):
+    recorded()
+    assert invoke("status") == invoke("status", "one")
+    assert invoke("logs") == invoke("logs", "one")
+    assert invoke("scale", "model=0", "analysis=4").code == 0
+    assert invoke("scale", "--", "one", "model=0").code == 0
+    assert scaled == [("one", {"model": 0, "analysis": 4}), ("one", {"model": 0})]
+    assert "'one'" in invoke("dashboard").err
+
+
+@pytest.mark.parametrize("words", WITHOUT_NAME, ids=" ".join)
+def test_several_clusters_need_a_name(words, invoke, recorded, scaled):
+    recorded("two")
+    recorded(uuid=OTHER)
+    result = invoke(*words)
+    assert (result.code, result.out, scaled) == (5, "", [])
+    assert result.err == "error: there are 2 clusters: one, two\n  hint: name one of them\n"
+
+
+@pytest.mark.parametrize("words", [w for w in WITHOUT_NAME if w != ["logs"]], ids=" ".join)
+def test_no_cluster_is_an_error(words, invoke):
+    result = invoke(*words)
+    assert (result.code, result.out) == (5, "")
+    assert "no cluster is running\n  hint: start one with `scalable up`\n" in result.err
+
+
+def test_the_running_cluster_is_meant_before_one_that_failed(invoke, recorded):
+    failed = recorded("failed")
+    failed.write_scheduler({**failed.scheduler(), "pid": 2**22 + 5})
+    assert "State:     failed" in invoke("status").out
+    recorded(uuid=OTHER)
+    assert invoke("status").out.startswith("Cluster:   one ")
 
 
 def test_a_pool_that_does_not_exist_is_refused_before_anything_else(invoke, recorded):
@@ -316,6 +369,7 @@ def test_invalid_counts_are_refused(count, invoke, recorded):
 
 def test_two_counts_for_one_tag(invoke):
     assert "'model=2': 'model' is given twice" in invoke("scale", "x", "model=1", "model=2").err
+    assert "'model=2': 'model' is given twice" in invoke("scale", "model=1", "model=2").err
 
 
 def test_a_scheduler_that_does_not_answer(invoke, recorded):
@@ -381,7 +435,7 @@ def test_credentials_that_others_can_read_are_refused_by_name(invoke, recorded):
     assert f"{ID}/tls/key.pem is accessible to other users (mode 640)" in result.err
 
 
-# down, resume, gc ---------------------------------------------------------------------------------
+# down, manager restart, prune ----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -448,56 +502,88 @@ def test_counts_beyond_the_targets_limit_are_asked_about(invoke, monkeypatch, re
 def test_a_lost_manager_that_was_attached_by_hand_is_named(invoke, monkeypatch, recorded):
     lost = {"id": "extra", "target": "night", "state": "lost", "priority": 0}
     recorded(status={"managers": [lost]})
-    monkeypatch.setattr(resuming, "resume", lambda name: [])
-    result = invoke("resume", "one")
+    monkeypatch.setattr(resuming, "restart_managers", lambda name: [])
+    result = invoke("manager", "restart", "one")
     assert result.out == "no manager could be started from here\n"
     assert "`scalable manager attach one --id extra`" in result.err
 
 
-def test_resume_says_what_it_started(invoke, monkeypatch, recorded):
+def test_manager_restart_says_what_it_started(invoke, monkeypatch, recorded):
     recorded()
-    monkeypatch.setattr(resuming, "resume", lambda name: ["local", "hpc"])
-    assert invoke("resume", "one").out == "started manager local, hpc\n"
-    value = json.loads(invoke("resume", "one", "--format", "json").out)
+    monkeypatch.setattr(resuming, "restart_managers", lambda name: ["local", "hpc"])
+    assert invoke("manager", "restart", "one").out == "started manager local, hpc\n"
+    value = json.loads(invoke("manager", "restart", "one", "--format", "json").out)
     assert value == {"version": 1, "started": ["local", "hpc"]}
-    monkeypatch.setattr(resuming, "resume", lambda name: [])
-    assert invoke("resume", "one").out == "all managers are running\n"
+    monkeypatch.setattr(resuming, "restart_managers", lambda name: [])
+    assert invoke("manager", "restart", "one").out == "all managers are running\n"
 
 
-def test_gc_shows_what_it_would_do(invoke, monkeypatch):
-    asked = []
-    found = [Garbage("stale", "one", ID, "remove the record; no process is touched")]
+@pytest.fixture
+def remains(monkeypatch):
+    """Remains of clusters that are found, and those that were removed."""
+    found, removed = [], []
 
-    def gc(*, dry_run, warn):
-        asked.append(dry_run)
+    def prune(*, dry_run, warn, approve):
+        if not dry_run:
+            approve(found)
+            removed.extend(found)
         return found
 
-    monkeypatch.setattr("scalable.cli.commands.gc.gc", gc)
+    monkeypatch.setattr("scalable.cli.commands.prune.prune", prune)
+    return found, removed
+
+
+def test_prune_shows_and_asks_before_it_removes(invoke, remains, terminal):
+    found, removed = remains
+    found.append(Remains("stale", "one", ID, "remove the record; no process is touched"))
     line = f"  stale    one ({ID[:8]}): remove the record; no process is touched\n"
-    assert invoke("gc").out == f"would be removed with --yes:\n{line}"
-    assert invoke("gc", "--yes").out == f"removed:\n{line}"
-    assert json.loads(invoke("gc", "--format", "json").out) == {
-        "version": 1,
-        "done": False,
-        "found": [
-            {"kind": "stale", "name": "one", "id": ID, "action": found[0].action, "error": None}
-        ],
-    }
-    assert asked == [True, False, True]
-    found.append(Garbage("failed", "two", "id", "end it", error="Slurm does not answer"))
-    result = invoke("gc", "--yes")
-    assert (result.code, result.out) == (4, f"removed:\n{line}")
+    dry = invoke("prune", "--dry-run", "--yes")
+    assert (dry.code, dry.out, dry.err) == (0, f"would be removed:\n{line}", "")
+    nobody = invoke("prune")
+    assert (nobody.code, nobody.out) == (2, "")
+    assert nobody.err.startswith(
+        f"would be removed:\n{line}error: Remove the remains of 1 cluster?"
+    )
+    assert "not a terminal: confirm with --yes. Nothing was removed.\n" in nobody.err
+    terminal("n")
+    assert invoke("prune").code == 130
+    assert removed == []
+    terminal("y")
+    asked = invoke("prune")
+    assert (asked.code, asked.out, removed) == (0, f"removed:\n{line}", found)
+    assert f"would be removed:\n{line}" in asked.err
+    sure = invoke("prune", "--yes")
+    assert (sure.out, sure.err) == (f"removed:\n{line}", "")
+
+
+def test_prune_for_programs(invoke, remains):
+    row = {"kind": "stale", "name": "one", "id": ID, "action": "end it", "error": None}
+    remains[0].append(Remains(**row))
+    for option, done in (("--dry-run", False), ("--yes", True)):
+        value = json.loads(invoke("prune", option, "--format", "json").out)
+        assert value == {"version": 1, "done": done, "found": [row]}
+    refused = json.loads(invoke("prune", "--format", "json").out)["error"]
+    assert (refused["code"], len(remains[1])) == ("E_USAGE", 1)
+
+
+def test_prune_names_what_could_not_be_removed(invoke, remains):
+    found, _ = remains
+    found.append(Remains("stale", "one", ID, "end it"))
+    found.append(Remains("failed", "two", "id", "end it", error="Slurm does not answer"))
+    result = invoke("prune", "--yes")
+    assert (result.code, result.out) == (4, f"removed:\n  stale    one ({ID[:8]}): end it\n")
     assert "two could not be removed: Slurm does not answer" in result.err
     found.clear()
-    assert invoke("gc").out == "nothing to remove\n"
+    assert invoke("prune").out == "nothing to remove\n"
 
 
-def test_gc_of_a_stale_record_removes_that_alone(invoke, recorded):
+def test_prune_of_a_stale_record_removes_that_alone(invoke, recorded):
     directory = recorded()
     directory.write_scheduler({**directory.scheduler(), "boot_id": "another"})
-    assert "stale" in invoke("gc").out
+    assert "stale" in invoke("prune", "--dry-run").out
+    assert invoke("prune").code == 2
     assert directory.path.exists()
-    assert invoke("gc", "--yes").code == 0
+    assert invoke("prune", "--yes").code == 0
     assert not directory.path.exists()
 
 

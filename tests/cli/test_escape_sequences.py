@@ -6,7 +6,7 @@ import logging
 import click
 from fabricated import pool
 
-from scalable.cli.clusters import confirm
+from scalable.cli.options import confirm
 from scalable.cli.output import ChangedLines, CommandFailure, open_output, render_failure
 from scalable.clusters import services
 from scalable.errors import ProviderError

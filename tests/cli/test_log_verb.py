@@ -114,7 +114,7 @@ def test_several_clusters_must_be_told_apart(invoke, recorded):
     recorded(name="two", uuid="1f0e0d0c-1111-4222-8333-444455556666")
     result = invoke("logs")
     assert result.code == 5
-    assert "there are several clusters and sessions\n  hint: name one of: one, two" in result.err
+    assert "there are 2 clusters: one, two\n  hint: name one of them" in result.err
 
 
 def test_without_a_cluster_the_last_run_is_shown(invoke, tmp_path, monkeypatch):

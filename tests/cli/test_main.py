@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from scalable import __version__, errors
 from scalable.cli import main as program
+from scalable.cli import options
 
 HEAVY = ("distributed", "dask", "rich", "tornado", "pandas", "asyncio")
 #: What asks the places themselves needs an event loop, but no engine.
@@ -61,7 +63,7 @@ VERBS = (
     (["logs", "one"], HEAVY),
     (["connect", "one"], HEAVY),
     (["down", "one"], HEAVY),
-    (["gc"], ENGINE),
+    (["prune", "--dry-run"], ENGINE),
 )
 # Each verb runs in a fork of a process that has imported what all of them need.
 RUN_VERBS = """\
@@ -160,8 +162,65 @@ def test_a_usage_error_says_where_help_is(arguments, invoke):
 
 def test_an_unknown_verb_gets_the_closest_one(invoke):
     assert "no command 'ls'; did you mean 'list'?" in invoke("ls").err
+    assert "did you mean 'cache verify'?" in invoke("cache", "verfy").err
     assert "no command 'vaildate'; did you mean 'validate'?" in invoke("vaildate").err
     assert "did you mean" not in invoke("zzz").err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("gc", "'prune'"),
+        ("cache gc", "'cache prune'"),
+        ("resume one", "'manager restart' or 'run --resume'"),
+        ("manager resume one", "'manager restart'"),
+    ],
+)
+def test_an_old_spelling_is_answered_with_the_command(words, meant, invoke):
+    result = invoke(*words.split())
+    assert (result.code, result.out) == (2, "")
+    assert f"did you mean {meant}?\n" in result.err
+
+
+def commands(command, path=()):
+    """Yield all commands below one, with their words."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            yield from commands(command.get_command(click.Context(command), name), (*path, name))
+    else:
+        yield path, command
+
+
+ALL = dict(commands(program.cli))
+
+
+def test_every_answer_for_another_spelling_is_a_command():
+    meant = [one.split(" --")[0] for word in options.ELSEWHERE.values() for one in word.split(", ")]
+    assert [one for one in meant if tuple(one.split()) not in ALL] == []
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_the_help_ends_with_the_global_options(path, invoke):
+    own, shared = invoke(*path, "--help").out.split("\nGlobal options:\n")
+    named = [line.split()[0] for line in shared.splitlines() if line.startswith("  -")]
+    assert named == ["--format", "-o,", "--debug", "-h,"]
+    assert "--debug" not in own
+
+
+METAVARS = re.compile(
+    r"\[?(DURATION|SIZE|NAME|TAG|TAG=N|RUN|RUN RUN|N|FILE|DIR|AMOUNT|HOST:PORT|\[HOST\]:PORT|"
+    r"\w+(\|\w+)+)\]?"
+)
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_values_of_options_have_common_names(path):
+    command = ALL[path]
+    context = click.Context(command)
+    for option in command.params:
+        if isinstance(option, click.Option) and not option.is_flag and not option.hidden:
+            shown = option.make_metavar(context)
+            assert METAVARS.fullmatch(shown), (option.opts, shown)
 
 
 def test_the_workflows_arguments_do_not_choose_the_form_of_an_error(invoke, project):

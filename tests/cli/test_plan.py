@@ -74,7 +74,7 @@ def test_the_target_may_come_from_the_environment(invoke, project, monkeypatch):
     ("arguments", "code", "word"),
     [
         (["--target", "moon"], 2, "no target is called 'moon'"),
-        (["--policy", "reckless"], 3, "safe, aggressive, manual"),
+        (["--policy", "reckless"], 2, "'safe', 'aggressive', 'manual'"),
     ],
 )
 def test_invalid_plans_are_refused_and_write_no_file(arguments, code, word, invoke, project):

@@ -42,7 +42,7 @@ def counts(made):
 
 def test_objectives_from_cost_to_time(invoke, working):
     cost, balance, time = (
-        plan(invoke, "--objective", name) for name in ("minimize COST", "balance", "Minimize time")
+        plan(invoke, "--objective", name) for name in ("minimize COST", "balance", "time")
     )
     assert counts(cost) == {"model": 2, "analysis": 1}
     assert counts(time) == {"model": 40, "analysis": 4}
@@ -50,6 +50,13 @@ def test_objectives_from_cost_to_time(invoke, working):
     assert cost["predicted_time_s"] == 20 * 60 + 4 * 30
     assert cost["predicted_time_s"] > balance["predicted_time_s"] > time["predicted_time_s"] == 90
     assert all(0 <= made["confidence"] <= 1 and made["reasons"] for made in (cost, balance, time))
+
+
+@pytest.mark.parametrize("word", ["cost", "time"])
+def test_an_objective_has_a_word_and_a_phrase(word, invoke, working):
+    made = plan(invoke, "--objective", word)
+    assert made["objective"] == f"minimize {word}"
+    assert plan(invoke, "--objective", f"Minimize  {word}") == made
 
 
 def test_the_policy_and_the_deadline_matter(invoke, working):
@@ -79,8 +86,8 @@ def test_a_guess_is_called_one(invoke, project):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--objective", "fastest"], 4, "'minimize cost', 'minimize time', 'balance'"),
-        (["--objective", "balance", "--policy", "bold"], 3, "safe, aggressive, manual"),
+        (["--objective", "fastest"], 2, "'cost', 'time', 'balance'"),
+        (["--objective", "balance", "--policy", "bold"], 2, "'safe', 'aggressive', 'manual'"),
         (["--policy", "safe"], 3, "needs an objective"),
         (["--objective", "balance", "--deadline", "80s"], 3, "shortest possible time is 1 m 48 s"),
         (["--objective", "balance", "--budget", "0.01"], 3, "cheapest plan costs"),

@@ -37,7 +37,7 @@ def test_remembered_calls_are_told_apart_from_those_of_the_resumed_run(tmp_path)
     told = Resumed.of(earlier, [later], totals, keeps=True)
     assert (told.answered, told.remembered, told.ran, told.saved_s) == (1, 4, 3, 2.0)
     assert str(told) == ("1 task reused from run-1, 4 cache hits, 3 ran (2 not cached, 1 new)\n")
-    assert told.to_dict()["causes"] == {"not cached": 2, "new": 1}
+    assert told.causes == {"not cached": 2, "new": 1}
     none = Resumed.of(earlier, [later], cached_calls((), spec()), keeps=True)
     assert str(none) == "1 task reused from run-1, 1 ran (1 new)\n"
 
@@ -46,4 +46,4 @@ def test_a_run_that_keeps_nothing_does_not_know_how_many_calls_ran(tmp_path):
     totals = cached_calls([row("grow", "found", 3)], spec())
     told = Resumed.of(tmp_path / "run-1", [tmp_path / "run-2"], totals, keeps=False)
     assert str(told) == "0 tasks reused from run-1, 3 cache hits\n"
-    assert told.to_dict()["ran"] is None
+    assert told.ran is None

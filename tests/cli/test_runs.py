@@ -88,9 +88,19 @@ def test_an_unreadable_run_is_named_and_the_others_are_listed(runs, invoke):
 
 def test_keep_removes_all_but_the_last_runs(runs, invoke):
     paths = [make_run(runs, f"p{n}", age_s=n * DAY) for n in (4, 3, 2, 1)]
-    assert invoke("runs", "--keep", "2").code == 2  # nobody can be asked here
+    refused = invoke("runs", "prune", "--keep", "2")
+    assert refused.code == 2
+    assert paths[1].name in refused.err
+    assert paths[2].name not in refused.err
+    assert "Remove 2 runs of 4?" in refused.err
+    assert "not a terminal: confirm with --yes. Nothing was removed." in refused.err
+    dry = invoke("runs", "prune", "--keep", "2", "--dry-run", "--yes")
+    assert (dry.code, dry.out.splitlines()[-1]) == (0, "2 runs of 4 would be removed")
+    assert paths[0].name in dry.out
+    value = json.loads(invoke("runs", "prune", "--keep", "2", "--dry-run", "--format=json").out)
+    assert value["removed"] == [paths[1].name, paths[0].name]
     assert all(path.exists() for path in paths)
-    result = invoke("runs", "--keep", "2", "--yes")
+    result = invoke("runs", "prune", "--keep", "2", "--yes")
     assert (result.code, result.out) == (0, "removed 2 runs\n")
     assert [path.exists() for path in paths] == [False, False, True, True]
     assert len(list(runs.iterdir())) == 2
@@ -98,23 +108,37 @@ def test_keep_removes_all_but_the_last_runs(runs, invoke):
 
 def test_older_than_and_keep_remove_only_what_both_allow(runs, invoke):
     old, middle, new = (make_run(runs, f"p{n}", age_s=n * DAY) for n in (40, 35, 1))
-    result = invoke("runs", "--older-than", "30d", "--keep", "2", "--yes", "--format", "json")
+    result = invoke(
+        "runs", "prune", "--older-than", "30d", "--keep", "2", "--yes", "--format", "json"
+    )
     assert json.loads(result.out)["removed"] == [old.name]
     assert middle.exists()
     assert new.exists()
-    assert invoke("runs", "--older-than", "soon").code == 2
+    assert invoke("runs", "prune", "--older-than", "soon").code == 2
 
 
 def test_runs_that_are_alive_or_being_written_stay(runs, invoke):
     alive = make_run(runs, "alive", status="running", age_s=50 * DAY)
     written = make_run(runs, "written", age_s=50 * DAY)
     os.utime(written / "tasks.jsonl")
-    result = invoke("runs", "--keep", "0", "--yes")
-    assert result.out == "nothing was removed\n"
+    result = invoke("runs", "prune", "--keep", "0", "--yes")
+    assert result.out == "nothing to remove\n"
     assert f"{alive.name} stays: it is still running" in result.err
     assert f"{written.name} stays: it was written" in result.err
     assert alive.exists()
     assert written.exists()
+
+
+def test_limits_and_prune_belong_together(runs, invoke):
+    path = make_run(runs, "p")
+    for words, message in (
+        (["--keep", "0", "--yes"], "runs are removed by `scalable runs prune`"),
+        (["prune", "--yes"], "give --keep N, --older-than DURATION, or both"),
+    ):
+        result = invoke("runs", *words)
+        assert result.code == 2
+        assert message in result.err
+    assert path.exists()
 
 
 def test_links_are_neither_followed_nor_removed(runs, tmp_path, invoke):
@@ -128,7 +152,7 @@ def test_links_are_neither_followed_nor_removed(runs, tmp_path, invoke):
     (runs / "other").mkdir()
     age(run, DAY)
     os.utime(tmp_path / "precious", (1, 1))
-    result = invoke("runs", "--keep", "0", "--yes")
+    result = invoke("runs", "prune", "--keep", "0", "--yes")
     assert result.out == "removed 1 run\n"
     assert f"{elsewhere.name} stays: it is a symbolic link" in result.err
     assert (elsewhere / "run.json").exists()

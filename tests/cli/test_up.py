@@ -275,7 +275,7 @@ def test_no_wait_says_that_the_start_continues(invoke, manifest, started, monkey
 def orders(monkeypatch):
     """What the scheduler is asked for; its managers are there, and so are workers at once."""
     given = []
-    monkeypatch.setattr("scalable.cli.commands.up.resume", lambda name: [])
+    monkeypatch.setattr("scalable.cli.commands.up.restart_managers", lambda name: [])
     waiting(monkeypatch, lambda: None)
     monkeypatch.setattr(
         "scalable.cli.commands.up.scale", lambda name, counts: given.append((name, counts))
@@ -380,7 +380,7 @@ def test_another_target_is_no_matter_of_counts(invoke, manifest, started, orders
 
 def test_managers_that_are_gone_are_brought_back(invoke, manifest, started, orders, monkeypatch):
     put_on_record(managers=LOCAL, lock=lock())
-    monkeypatch.setattr("scalable.cli.commands.up.resume", lambda name: ["local"])
+    monkeypatch.setattr("scalable.cli.commands.up.restart_managers", lambda name: ["local"])
     result = invoke("up", "--name", "one")
     assert result.code == 0
     assert "started manager local" in result.err

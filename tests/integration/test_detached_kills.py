@@ -79,7 +79,9 @@ def test_a_manager_is_killed_and_resumed(place, tmp_path, eventually, monkeypatc
         (tmp_path / "over").touch()
         assert running.result(timeout=60) == "done"
         with ThreadPoolExecutor(2) as threads:
-            both = list(threads.map(lambda _: program("resume", "one", timeout=60), range(2)))
+            both = list(
+                threads.map(lambda _: program("manager", "restart", "one", timeout=60), range(2))
+            )
         assert [resume.returncode for resume in both] == [0, 0], both
         eventually(lambda: status("one")["state"] == "running")
         eventually(lambda: len(processes_of(tmp_path, "scalable.clusters.programs.manager")) == 1)

@@ -443,7 +443,7 @@ def test_classes_of_others_are_given_the_credentials_as_private_files(monkeypatc
                 if key != "ciphers":
                     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
                     assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
-        assert not [left for left in ending.gc(dry_run=True) if "credentials" in str(left)]
+        assert not [left for left in ending.prune(dry_run=True) if "credentials" in str(left)]
     assert not os.path.exists(os.path.dirname(security.tls_worker_key))
 
 

@@ -80,7 +80,7 @@ def test_costs_go_on_with_a_resumed_manager(place, tmp_path, eventually):
     eventually(lambda: (status("one")["cost"] or {"cost": 0})["cost"] > 3)
     kill("managers/local/manager.json", "one")
     before = status("one")["cost"]
-    assert program("resume", "one").returncode == 0
+    assert program("manager", "restart", "one").returncode == 0
     after = eventually(lambda: (c := status("one")["cost"])["cost"] > before["cost"] + 3 and c)
     # The workers were taken over: they are charged once, from their own start on, by begun seconds.
     age_s = time.time() - find("one").scheduler()["started_at"]

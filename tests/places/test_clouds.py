@@ -122,7 +122,7 @@ def test_closing_removes_everything(cloud, session):
 
 
 @on("gcp")
-def test_a_creator_that_is_killed_leaves_no_machine_and_gc_removes_its_files(
+def test_a_creator_that_is_killed_leaves_no_machine_and_prune_removes_files(
     cloud, cloud_place, tmp_path, eventually, monkeypatch
 ):
     (tmp_path / "scalable.yaml").write_text(cloud.manifest(COMPONENTS, abandoned_after="5s"))
@@ -146,7 +146,7 @@ def test_a_creator_that_is_killed_leaves_no_machine_and_gc_removes_its_files(
         process.stdout.close()
     eventually(lambda: cloud.machines() == [], timeout=120)
     monkeypatch.setattr("scalable.providers.remote.cloud_place.MACHINELESS_S", 0.0)
-    ending.gc(dry_run=False)
+    ending.prune(dry_run=False)
     assert cloud.files() == []
 
 

@@ -80,7 +80,7 @@ def test_a_manager_that_died_is_started_again_and_takes_over_the_workers(
     assert workers  # they belong to the user, although a manager's account has started them
     cloud.kill(manager)
     eventually(lambda: manager.id not in {m.id for m in cloud.machines("manager")})
-    done = program("resume", NAME)
+    done = program("manager", "restart", NAME)
     assert done.returncode == 0, done.stderr
     eventually(lambda: len(cloud.machines("manager")) == 1)
     assert {m.id for m in cloud.machines("workers")} == workers

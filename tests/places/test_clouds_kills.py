@@ -86,10 +86,10 @@ def test_no_request_is_one_after_which_a_kill_leaves_something(cloud, check):
     assert any(check(cloud, number) for number in range(1, MOST))
 
 
-def test_gc_leaves_a_cluster_alone_that_is_being_started(cloud):
+def test_prune_leaves_a_cluster_alone_that_is_being_started(cloud):
     process = started(*UP)
     while process.poll() is None:
-        done = program("gc", "--yes")
+        done = program("prune", "--yes")
         assert "mown" not in done.stdout
     assert process.returncode == 0
     assert len(cloud.machines("scheduler")) == 1

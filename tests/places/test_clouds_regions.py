@@ -116,7 +116,7 @@ def test_roles_groups_and_rules_without_files_are_remains_of_their_own_region(cl
     assert list(remains(away.connect)) == [cluster_id]
     manifest = cloud.manifest(COMPONENTS).replace(HOME[cloud.provider], AWAY[cloud.provider])
     Path("scalable.yaml").write_text(manifest)
-    done = program("gc", "scalable.yaml", "--target", "there")
+    done = program("prune", "--dry-run", "scalable.yaml", "--target", "there")
     assert done.returncode == 0, done.stderr
     assert cluster_id[:8] in done.stdout
     # From now on the region of the target is known here.

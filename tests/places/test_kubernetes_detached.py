@@ -256,7 +256,7 @@ def test_a_deleted_pod_of_a_manager_leaves_the_workers_to_the_next(
 
 def test_resume_starts_no_manager_that_runs(elsewhere, eventually):
     # The container of one that was killed may still wait for its next start.
-    eventually(lambda: program("resume", NAME).stdout == "all managers are running\n")
+    eventually(lambda: program("manager", "restart", NAME).stdout == "all managers are running\n")
 
 
 def test_calls_are_recorded_and_the_record_is_copied(elsewhere, place, work):
@@ -460,7 +460,7 @@ def test_a_manager_is_a_process_of_this_machine_where_asked_and_takes_over(
             before = client.gather(client.map(work.where, range(4), tag="crops"))
         (identity,) = find("mine").managers().values()
         os.kill(identity["pid"], 9)
-        eventually(lambda: "started manager k" in program("resume", "mine").stdout)
+        eventually(lambda: "started manager k" in program("manager", "restart", "mine").stdout)
         with scalable.connect("mine") as client:
             after = client.gather(client.map(work.where, range(4), tag="crops"))
         assert set(before) == set(after)

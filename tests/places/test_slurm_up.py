@@ -79,7 +79,7 @@ def test_the_manager_of_slurm_workers_is_killed_and_resumed(on_slurm, place, eve
     before = sorted(job.split()[0] for job in on_slurm.jobs())
     manager = find("one").path / "managers" / "hpc" / "manager.json"
     os.kill(json.loads(manager.read_text())["pid"], 9)
-    assert program("resume", "one").stdout == "started manager hpc\n"
+    assert program("manager", "restart", "one").stdout == "started manager hpc\n"
     eventually(lambda: [m["state"] for m in status("one")["managers"]] == ["attached"])
     eventually(lambda: status("one")["state"] == "running")
     with scalable.connect("one") as client:

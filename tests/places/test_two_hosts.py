@@ -159,7 +159,7 @@ def test_a_scheduler_s_job_is_killed(on_slurm, place, eventually, again):
         before = find("fields").id
         kill_scheduler(on_slurm, eventually)
         make_old("fields", 20)
-        assert "failed   fields" in other.verb("gc").stdout
+        assert "failed   fields" in other.verb("prune", "--dry-run").stdout
         if again:
             done = other.verb(*up)
             assert done.returncode == 0, done.stderr
@@ -181,13 +181,15 @@ def test_a_manager_is_resumed_and_a_cluster_ended_on_another_login_node(
         assert done.returncode == 0, done.stderr
         eventually(lambda: len(on_slurm.jobs()) == 1)
         before = on_slurm.jobs()[0].split()[0]
-        assert other.verb("resume", "fields").stdout == "all managers are running\n"
+        assert other.verb("manager", "restart", "fields").stdout == "all managers are running\n"
         pid = json.loads((find("fields").path / "managers/hpc/manager.json").read_text())["pid"]
         assert one.run("kill", "-9", str(pid)).returncode == 0
-        resumed = other.verb("resume", "fields")  # it waits until the scheduler has lost the other
+        resumed = other.verb(
+            "manager", "restart", "fields"
+        )  # it waits until the scheduler has lost the other
         assert resumed.stdout == "started manager hpc\n", resumed.stderr
         eventually(lambda: rows(other) == {"fields": "running"})
-        assert one.verb("resume", "fields").stdout == "all managers are running\n"
+        assert one.verb("manager", "restart", "fields").stdout == "all managers are running\n"
         assert one.verb("scale", "fields", "a=2").returncode == 0
         eventually(lambda: len(on_slurm.jobs()) == 2)
         assert before in {job.split()[0] for job in on_slurm.jobs()}

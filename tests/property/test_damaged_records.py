@@ -132,7 +132,7 @@ def test_a_damaged_file_costs_one_row_and_every_answer_is_an_error_of_ours(data,
     render_list(listing)
     for row in listing:
         render_status(row)
-    ending.gc(dry_run=True)
+    ending.prune(dry_run=True)
     assert resuming.find_exactly("another") is None
     for ask in (
         lambda: status_of(made, time.time()),

@@ -251,20 +251,25 @@ def render_verified(url: str, found: Verified, removed: int | None) -> str:
     return "\n".join(map(on_one_line, lines)) + "\n"
 
 
+def collected_lines(found: Collected, checkpoints: CheckpointSizes) -> list[str]:
+    """Return what was or would be removed, one line for each kind."""
+    return [
+        f"{counted(number, noun)}{size}"
+        for number, noun, size in (
+            (found.removed, "result", f" of {format_bytes(found.size)}"),
+            (checkpoints.number, "checkpoint", f" of {format_bytes(checkpoints.size)}"),
+            (found.leftovers, "file", " of processes that ended"),
+        )
+        if number
+    ]
+
+
 def render_collected(
     url: str, found: Collected, checkpoints: CheckpointSizes, *, dry_run: bool
 ) -> str:
-    """Format the outcome of a garbage collection."""
+    """Format what was or would be removed, and what stays."""
     verb = "would remove" if dry_run else "removed"
     rest = "would stay" if dry_run else "stays" if found.left.entries == 1 else "stay"
-    lines = [
-        f"{verb} {counted(found.removed, 'result')} of {format_bytes(found.size)}",
-    ]
     left = f"{counted(found.left.entries, 'result')} of {format_bytes(found.left.size)}"
-    lines.append(f"{left} {rest} in {url}")
-    if checkpoints.number:
-        size = format_bytes(checkpoints.size)
-        lines.insert(1, f"{verb} {counted(checkpoints.number, 'checkpoint')} of {size}")
-    if found.leftovers:
-        lines.insert(1, f"removed {counted(found.leftovers, 'file')} of processes that ended")
-    return "\n".join(lines) + "\n"
+    lines = [f"{verb} {line}" for line in collected_lines(found, checkpoints)]
+    return "\n".join([*(lines or ["nothing to remove"]), f"{left} {rest} in {url}"]) + "\n"

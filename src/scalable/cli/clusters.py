@@ -1,102 +1,20 @@
-"""Formatting of clusters, and options shared by the commands for clusters."""
+"""Formatting of clusters as rows, text and JSON values."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import click
-from click.shell_completion import CompletionItem
-
-from scalable.cli.costs import HEADER, cells, render_cost
-from scalable.harmless import harmless
-from scalable.model import ClusterStatus, PoolStatus, names
-from scalable.units import counted, format_duration, parse_duration
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from scalable.model import ClusterStatus, PoolStatus
+from scalable.model.costs import CURRENCY
+from scalable.units import counted, format_amount, format_duration
 
 _LIST_HEADER = ("name", "provider", "state", "workers", "id", "age")
 _POOL_HEADER = ("pool", "desired", "running", "launching", "failed")
 _MANAGER_HEADER = ("manager", "target", "state", "priority")
-
-
-class Duration(click.ParamType[Any]):
-    """Click type of a duration such as ``10m``, converted to seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, float):
-            return value
-        try:
-            seconds = parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if seconds <= 0:
-            self.fail(f"{value!r} must be more than 0", param, ctx)
-        return seconds
-
-
-def complete_cluster(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of recorded clusters for shell completion."""
-    from scalable.errors import ClusterError
-    from scalable.records import all_directories
-
-    names = set()
-    for directory in all_directories()[0]:
-        with suppress(OSError, ClusterError):  # it may be deleted at this moment
-            names.add(directory.record().name)
-    return sorted(name for name in names if name.startswith(incomplete))
-
-
-def complete_cluster_or_file(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[str] | list[CompletionItem]:
-    """Return the names of recorded clusters, or request the shell's own path completion."""
-    names = complete_cluster(ctx, param, incomplete)
-    return names or [CompletionItem(incomplete, type="file")]
-
-
-def name_argument(command: Command) -> Command:
-    """Add the name of a cluster as an argument."""
-    return click.argument("name", shell_complete=complete_cluster)(command)
-
-
-def optional_name_argument(command: Command) -> Command:
-    """Add the name of a cluster as an optional argument."""
-    return click.argument("name", required=False, shell_complete=complete_cluster)(command)
-
-
-def read_counts(words: Sequence[str]) -> dict[str, int]:
-    """Parse counts written as ``tag=n``, or raise click.UsageError."""
-    counts: dict[str, int] = {}
-    for word in words:
-        tag, separator, number = word.partition("=")
-        if not (tag and separator and number.isascii() and number.isdigit()):
-            raise click.UsageError(f"{word!r} is not a count: write tag=n, for example climate=3")
-        if fault := names.TAG.fault(tag):
-            raise click.UsageError(f"{word!r} is not a count: {fault}")
-        if tag in counts:
-            raise click.UsageError(f"{word!r}: {tag!r} is given twice")
-        counts[tag] = int(number)
-    return counts
-
-
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation unless ``yes``. Raises click.Abort, or UsageError without a terminal."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Standard input is not a terminal: confirm with --yes.")
-    click.confirm(harmless(question), abort=True, err=True)
-
-
-def cluster_data(status: ClusterStatus) -> dict[str, Any]:
-    """Return a cluster as a JSON value."""
-    return status.to_dict()
+#: Titles of the extra columns if anything has a price.
+_COST_HEADER = ("cost", "per hour")
 
 
 def render_list(clusters: Sequence[ClusterStatus]) -> str:
@@ -115,7 +33,7 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
             _workers(status.pools),
             "-" if ":" in status.id else status.id[:8],  # other packages' clusters have no UUID
             _age(status.created_at),
-            *(cells(status.cost)[:1] if priced else ()),
+            *(_cells(status.cost)[:1] if priced else ()),
         )
         for status in clusters
     ]
@@ -149,11 +67,11 @@ def render_status(status: ClusterStatus) -> str:
         (
             tag,
             *map(str, (pool.wanted, pool.running, pool.launching, pool.failed)),
-            *(() if cost is None else cells(cost["pools"].get(tag))),
+            *(() if cost is None else _cells(cost["pools"].get(tag))),
         )
         for tag, pool in status.pools.items()
     ]
-    more = () if cost is None else HEADER
+    more = () if cost is None else _COST_HEADER
     lines += ["", *table(_POOL_HEADER + more, pools)] if pools else []
     for tag, pool in status.pools.items():
         if why := _why_fewer(pool):
@@ -164,7 +82,7 @@ def render_status(status: ClusterStatus) -> str:
     managers = [
         (
             *(str(m["id"]), str(m.get("target", "")), str(m["state"]), str(m.get("priority", 0))),
-            *(() if cost is None else cells(cost["managers"].get(str(m["id"])))),
+            *(() if cost is None else _cells(cost["managers"].get(str(m["id"])))),
         )
         for m in status.managers
     ]
@@ -231,3 +149,41 @@ def _age(created_at: str) -> str:
     except (ValueError, TypeError):
         return "-"
     return format_duration(max(0.0, age.total_seconds()))
+
+
+# Costs --------------------------------------------------------------------------------------------
+
+
+def _cells(cost: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Return cost and rate of a pool or a manager, for the columns of :data:`_COST_HEADER`."""
+    if cost is None:
+        return "-", "-"
+    return _amount(cost["cost"]), _amount(cost["per_hour"])
+
+
+def render_cost(cost: Mapping[str, Any]) -> list[str]:
+    """Format the costs and the budget of a cluster as lines."""
+    so_far, idle, rate = (_amount(cost[key]) for key in ("cost", "idle", "per_hour"))
+    lines = [
+        f"Cost:      {so_far} {CURRENCY} so far, {rate} an hour now; {idle} for time without tasks"
+    ]
+    lines += [
+        f"           without workers of manager {manager}: their price is not known"
+        for manager in cost.get("unpriced", ())
+    ]
+    budget = cost.get("budget")
+    if budget is not None:
+        share = int(100 * cost["cost"] / budget)
+        lines.append(f"Budget:    {_amount(budget)} {CURRENCY}, {share} % spent")
+        if cost.get("words"):
+            lines.append(f"           {cost['words']}; {cost['way_out']}")
+    return lines
+
+
+def no_prices(budget: float) -> str:
+    """Return a remark about a budget for a cluster without prices."""
+    return f"the budget of {_amount(budget)} {CURRENCY} has no effect: no worker has a price"
+
+
+def _amount(amount: float) -> str:
+    return format_amount(amount, CURRENCY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import gc
 import importlib
 import io
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scalable import __version__, settings
+from scalable.cli.options import Group
 from scalable.cli.output import CommandFailure, Output, open_output
 from scalable.errors import ScalableError
 from scalable.harmless import make_warnings_harmless
@@ -53,26 +53,12 @@ GROUPS = {
         "logs": "Show the output of workers, including workers that have stopped.",
         "scale": "Set the numbers of workers, or the cluster's budget.",
         "connect": "Show how to connect to a cluster from Python.",
-        "manager": "Start workers for a running cluster from another site.",
-        "resume": "Restart the managers of a cluster that have stopped.",
+        "manager": "Restart a cluster's managers, or add one from another site.",
         "down": "Stop a cluster: its workers, managers and scheduler.",
-        "gc": "Remove the remains of clusters that no longer exist.",
+        "prune": "Remove the remains of clusters that no longer exist.",
     },
 }
 VERBS = {name: line for commands in GROUPS.values() for name, line in commands.items()}
-#: Names of these commands in other tools.
-ELSEWHERE = {
-    "attach": "manager attach",
-    "delete": "down",
-    "kill": "down",
-    "ls": "list",
-    "ps": "list",
-    "retry": "run --resume",
-    "start": "up",
-    "stop": "down",
-    "submit": "run",
-    "watch": "top",
-}
 #: The command line is wrong, or a question cannot be asked without a terminal.
 USAGE = "E_USAGE"
 #: A file cannot be opened or written.
@@ -104,7 +90,7 @@ cannot be read, `run` with the exit code of the workflow.
 """
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """Group of commands, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -134,16 +120,6 @@ class LazyGroup(click.Group):
             if verb.startswith(incomplete)
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return a command, or fail with the closest name for an unknown one."""
-        close = [ELSEWHERE[args[0]]] if args[0] in ELSEWHERE else []
-        close = close or difflib.get_close_matches(args[0], VERBS, 1)
-        if args[0] not in VERBS and close and not ctx.resilient_parsing:
-            ctx.fail(f"no command {args[0]!r}; did you mean {close[0]!r}?")
-        return super().resolve_command(ctx, args)
 
 
 @click.group(

@@ -7,11 +7,10 @@ import json
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,6 +45,7 @@ class Result:
     faulty: bool = False
     #: Files that are written to a directory instead of one file, by name.
     files: Mapping[str, str] = field(default_factory=dict)
+    exit_code: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,24 +63,6 @@ class CommandFailure:
     trace: str | None = None
 
 
-class TextDisplay:
-    """Plain-text display of progress. The base class shows nothing."""
-
-    def tell(self, elapsed_s: float, text: str) -> None:
-        """Show a line of progress, ``elapsed_s`` seconds after the start."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
-
-
 class Output(ABC):
     """Destination of a command's output."""
 
@@ -90,22 +72,22 @@ class Output(ABC):
     def show(self, result: Result) -> None:
         """Show a result."""
 
-    @abstractmethod
     def fail(self, failure: CommandFailure) -> None:
-        """Show a failure."""
+        """Show a failure, by default on standard error."""
+        _write(render_failure(failure), err=True)
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: B027 - silence is a form
         """Show one line of a continuous output."""
 
-    @abstractmethod
-    def note(self, text: str) -> None:
+    def note(self, text: str) -> None:  # noqa: B027 - programs get nothing but the result
         """Show a remark apart from the result."""
 
     def warn(self, text: str) -> None:
         self.note(text)
 
-    def display(self) -> TextDisplay:
-        return TextDisplay()
+    def display(self) -> Callable[[float, str], None]:
+        """Return a function that shows a line of progress, with the seconds since the start."""
+        return lambda _elapsed_s, _text: None
 
     def progress(self) -> Progress:
         """Return a display of task progress, by default one that shows nothing."""
@@ -122,17 +104,14 @@ class HumanOutput(Output):
     def show(self, result: Result) -> None:
         _echo(result.text)
 
-    def fail(self, failure: CommandFailure) -> None:
-        _write(render_failure(failure), err=True)
-
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
         _echo(f"{text}\n")
 
     def note(self, text: str) -> None:
         _echo(f"{text}\n", err=True)
 
-    def display(self) -> TextDisplay:
-        return ChangedLines()
+    def display(self) -> Callable[[float, str], None]:
+        return ChangedLines().tell
 
     def progress(self) -> Progress:
         from scalable.session.displays import LineDisplay as Lines
@@ -155,9 +134,6 @@ class JsonOutput(Output):
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
         _write(json.dumps(data) + "\n")
 
-    def note(self, text: str) -> None:
-        """Do nothing, since standard output must contain only one JSON value."""
-
 
 class QuietOutput(Output):
     """Output that shows only errors, on standard error."""
@@ -165,12 +141,6 @@ class QuietOutput(Output):
     def show(self, result: Result) -> None:
         if result.faulty:
             _echo(result.text, err=True)
-
-    def fail(self, failure: CommandFailure) -> None:
-        _write(render_failure(failure), err=True)
-
-    def note(self, text: str) -> None:
-        """Show nothing."""
 
     def warn(self, text: str) -> None:
         _echo(f"{text}\n", err=True)
@@ -196,7 +166,8 @@ class FileOutput(Output):
             files |= {self._path.with_name(n): text for n, text in result.companions.items()}
         if result.files and not self._as_json:
             files = {self._path / name: text for name, text in result.files.items()}
-            make_directory(self._path)
+            with naming(self._path):
+                self._path.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             write_file(path, text)
         self._inner.note(f"wrote {', '.join(str(path) for path in files)}")
@@ -207,11 +178,11 @@ class FileOutput(Output):
     def line(self, text: str, data: Mapping[str, Any]) -> None:
         """Append a line to the file. The first line replaces its content."""
         mode, self._begun = "a" if self._begun else "w", True
-        try:
-            with self._path.open(mode, encoding="utf-8", errors="replace") as file:
-                file.write((json.dumps(data) if self._as_json else text) + "\n")
-        except OSError as error:
-            raise click.FileError(str(self._path), hint=error.strerror) from error
+        with (
+            naming(self._path),
+            self._path.open(mode, encoding="utf-8", errors="replace") as file,
+        ):
+            file.write((json.dumps(data) if self._as_json else text) + "\n")
 
     def note(self, text: str) -> None:
         self._inner.note(text)
@@ -219,7 +190,7 @@ class FileOutput(Output):
     def warn(self, text: str) -> None:
         self._inner.warn(text)
 
-    def display(self) -> TextDisplay:
+    def display(self) -> Callable[[float, str], None]:
         return self._inner.display()
 
     def progress(self) -> Progress:
@@ -242,10 +213,11 @@ def open_output(form: str | None = None, destination: Path | None = None) -> Out
     return FileOutput(output, destination, as_json=as_json)
 
 
-def make_directory(path: Path) -> None:
-    """Create a directory if necessary, or raise click.FileError."""
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Convert an OSError into a click.FileError that names the file."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise click.FileError(str(path), hint=error.strerror) from error
 
@@ -254,14 +226,12 @@ def write_file(path: Path, text: str) -> None:
     """Replace a file atomically, or raise click.FileError."""
     from scalable.files import write_whole
 
-    try:
+    with naming(path):
         if path.exists() and not path.is_file():
             # A device or a pipe cannot be replaced, only written to.
             path.write_text(text, encoding="utf-8")
         else:
             write_whole(path.resolve(), text)
-    except OSError as error:
-        raise click.FileError(str(path), hint=error.strerror) from error
 
 
 def to_json(value: Any) -> str:
@@ -314,8 +284,8 @@ def _write(text: str, *, err: bool = False) -> None:
             raise click.FileError("standard output", hint=error.strerror) from error
 
 
-class ChangedLines(TextDisplay):
-    """Display that prints changed lines, at most every :data:`LINE_INTERVAL_S` seconds."""
+class ChangedLines:
+    """Progress that prints changed lines, at most every :data:`LINE_INTERVAL_S` seconds."""
 
     def __init__(self) -> None:
         self._shown = ""

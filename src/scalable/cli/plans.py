@@ -1,36 +1,49 @@
-"""Options of commands that plan or start a plan."""
+"""Options and questions of commands that plan or start a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalable.cli.costs import no_prices
+from scalable.cli.clusters import no_prices
+from scalable.cli.options import Decorated
 from scalable.cli.output import Output
+from scalable.planning.request import OBJECTIVES, POLICIES
+from scalable.units import format_amount, format_duration
 
 if TYPE_CHECKING:
-    from scalable.model import Plan
+    from scalable.model import DeploymentSpec, Plan
     from scalable.session.request import Request
 
-Command = Callable[..., Any]
+
+class Objective(click.Choice[str]):
+    """Click type of an objective, by one word or as in a plan, such as ``minimize cost``."""
+
+    def __init__(self) -> None:
+        words = [objective.split()[-1] for objective in OBJECTIVES]
+        super().__init__(words, case_sensitive=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        word = " ".join(value.split()).lower().removeprefix("minimize ")
+        return OBJECTIVES[self.choices.index(super().convert(word, param, ctx))]
 
 
-def objective_options(command: Command) -> Command:
+def objective_options(command: Decorated) -> Decorated:
     """Add ``--objective``, ``--policy`` and ``--deadline``."""
-    options: Sequence[Callable[[Command], Command]] = (
+    options: Sequence[Callable[[Decorated], Decorated]] = (
+        click.option("--objective", type=Objective(), help="What the plan optimizes."),
         click.option(
-            "--objective", metavar="TEXT", help="'minimize cost', 'minimize time' or 'balance'."
-        ),
-        click.option(
-            "--policy", metavar="NAME", help="Margin for the objective: safe, aggressive or manual."
+            "--policy",
+            type=click.Choice(POLICIES, case_sensitive=False),
+            help="Margin for the objective.",
         ),
         click.option(
             "--deadline",
-            metavar="TIME",
+            metavar="DURATION",
             help="Maximum duration of the run, such as 2h; by default the target's walltime. "
             "Without --objective, the cheapest plan within it is chosen.",
         ),
@@ -40,16 +53,25 @@ def objective_options(command: Command) -> Command:
     return command
 
 
-def plan_option(command: Command) -> Command:
-    """Add ``--plan``."""
-    return click.option(
-        "--plan",
-        "plan_file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Start the workers of this plan, which `scalable plan --output FILE` wrote; refused "
-        "if the manifest has changed since.",
-    )(command)
+#: Decorator that adds ``--budget``.
+budget_option = click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="AMOUNT",
+    help="Maximum cost of the run or the cluster, if there are prices. The plan keeps to it, and "
+    "pools stop growing when 80 % of it is spent. Overrides the target's budget. Without "
+    "--objective and --deadline, the quickest plan within it is chosen.",
+)
+
+#: Decorator that adds ``--plan``.
+plan_option = click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Start the workers of this plan, which `scalable plan --output FILE` wrote; refused "
+    "if the manifest has changed since.",
+)
 
 
 @dataclass(frozen=True)
@@ -127,3 +149,54 @@ def _has_prices(request: Request, *, detached: bool) -> bool:
 def budget_of(plan: Plan | None) -> float | None:
     """Return the budget of a plan's cluster, or None without one."""
     return None if plan is None or plan.cost_estimate is None else plan.budget
+
+
+# Spending -----------------------------------------------------------------------------------------
+
+
+def costs_money(spec: DeploymentSpec, plan: Plan | None = None) -> bool:
+    """Return whether a run on a target is billed.
+    This holds for providers that estimate costs, and for other remote ones if the plan has a price.
+    """
+    from scalable.providers.registry import provider_class, provider_traits
+
+    if hasattr(provider_class(spec.provider_name), "estimate_cost"):
+        return True
+    priced = plan is not None and plan.cost_estimate is not None
+    return priced and provider_traits(spec.provider_name).remote
+
+
+def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
+    """Return sentences about the costs per hour, for the planned work and for idle time."""
+    cost, predicted = plan.cost_estimate, plan.predicted_cost
+    if cost is None:
+        return "Its cost is not known: no price is given."
+    unit = cost.currency
+    texts = [f"It costs {format_amount(cost.hourly, unit)} {unit} an hour"]
+    if cost.total is not None:
+        between = ""
+        if predicted is not None and predicted.billed_interval is not None:
+            low, high = (format_amount(end, unit) for end in predicted.billed_interval)
+            between = f" ({low} to {high})"
+        texts.append(f"{format_amount(cost.total, unit)} {unit}{between} for the planned work")
+    if idle_s is not None:
+        tail = format_amount(cost.hourly * idle_s / 3600, unit)
+        texts.append(f"up to {tail} {unit} while it waits {format_duration(idle_s)} for more")
+    return ", ".join(texts) + "."
+
+
+def said_of_managers(specs: Iterable[DeploymentSpec]) -> str:
+    """Return a sentence about worker prices of managers on other targets."""
+    from scalable.forecasting import quoted_prices
+    from scalable.providers.registry import get_provider
+
+    texts = []
+    for spec in specs:
+        prices = quoted_prices(get_provider(spec.provider_name), spec)
+        if prices is None or not prices.hourly_by_tag:
+            continue
+        unit = prices.currency
+        ends = sorted({min(prices.hourly_by_tag.values()), max(prices.hourly_by_tag.values())})
+        amount = " to ".join(format_amount(end, unit) for end in ends)
+        texts.append(f"A worker on {spec.target_name!r} costs {amount} {unit} an hour.")
+    return " ".join(texts)

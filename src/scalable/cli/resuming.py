@@ -13,7 +13,7 @@ from scalable.cache.run_calls import Ended, causes
 from scalable.cache.run_results import RESULTS, results_of
 from scalable.errors import RunError
 from scalable.model.cache_settings import CacheSettings
-from scalable.runs import find_run, list_runs
+from scalable.runs.finding import LATEST, find_run, list_runs
 from scalable.runs.reading import read_status
 from scalable.runs.summarizing import totals_of
 from scalable.units import counted
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 #: Name of the workflow's script next to the manifest.
 WORKFLOW = "workflow.py"
-#: Value of ``--resume`` without a run.
-LAST = "last"
 #: Reason why tasks with ``cache: true`` ran.
 NOT_CACHED = "not cached"
 _PATHS = (".yaml", ".yml", ".toml", ".py")
@@ -35,16 +33,16 @@ _PATHS = (".yaml", ".yml", ".toml", ".py")
 def split_path(resume: str | None, given: Path | None) -> tuple[str | None, Path | None]:
     """Return the run and the command's argument. ``--resume workflow.py`` means the last run."""
     if resume is not None and given is None and resume.endswith(_PATHS):
-        return LAST, Path(resume)
+        return LATEST, Path(resume)
     return resume, given
 
 
 def resumed_run(asked: str, project: str, target: str | None) -> Path:
-    """Return the directory of the run to resume, given an id prefix or :data:`LAST`.
+    """Return the directory of the run to resume, given an id prefix or :data:`LATEST`.
     Raises RunError if there is no such run of the project and target, or it is running.
     """
     where = settings.runs_dir()
-    if asked != LAST:
+    if asked != LATEST:
         path = find_run(where, asked)
         run, state = read_status(path)
         if run.get("project") != project:
@@ -126,17 +124,6 @@ class Resumed:
             sum(call.cost_s for call in answered),
             {cause: number for cause, number in why.most_common() if number},
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "answered": self.answered,
-            "despite_code": self.despite_code,
-            "remembered": self.remembered,
-            "ran": self.ran,
-            "saved_s": self.saved_s,
-            "causes": self.causes,
-        }
 
     def __str__(self) -> str:
         changed = f" ({self.despite_code} despite changed code)" * bool(self.despite_code)

@@ -128,17 +128,17 @@ def status(name: str) -> ClusterStatus:
 
 
 def only_cluster() -> str:
-    """Return the name of the only running cluster, or raise a ClusterError with all names."""
-    living = [status for status in list_clusters() if status.state in ANSWERING]
-    names = [status.name for status in living if ":" not in status.id and not status.orphan]
-    if len(names) == 1:
-        return names[0]
-    if not names:
+    """Return the name of the only running cluster, or else of the only recorded one.
+    Raise a ClusterError with the names if there are several.
+    """
+    found = [status for status in list_clusters() if ":" not in status.id and not status.orphan]
+    found = [status for status in found if status.state in ANSWERING] or found
+    if not found:
         raise UnknownClusterError("no cluster is running", hint="start one with `scalable up`")
-    raise ClusterError(
-        f"{len(names)} clusters are running: {', '.join(sorted(names))}",
-        hint="name one: scalable explain NAME",
-    )
+    if len(found) > 1:
+        names = ", ".join(sorted(status.name for status in found))
+        raise ClusterError(f"there are {len(found)} clusters: {names}", hint="name one of them")
+    return found[0].name
 
 
 def asking() -> bool:

@@ -319,7 +319,7 @@ def _writes(directory: ClusterDirectory) -> bool:
     return False
 
 
-# Garbage ------------------------------------------------------------------------------------------
+# Remains ------------------------------------------------------------------------------------------
 
 
 #: Age in seconds below which a directory is kept, because a cluster may be in creation.
@@ -330,7 +330,7 @@ GUEST_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Garbage:
+class Remains:
     """Files, jobs or processes that a stopped cluster has left."""
 
     #: ``stale``, ``failed``, ``interrupted``, ``orphan`` or ``leftover``.
@@ -344,46 +344,52 @@ class Garbage:
     error: str | None = None
 
 
-def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
+def prune(
+    *,
+    dry_run: bool = True,
+    warn: Callable[[str], None] = lambda _: None,
+    approve: Callable[[list[Remains]], None] = lambda _: None,
+) -> list[Remains]:
     """Find files, jobs and processes that stopped clusters left. Remove them unless ``dry_run``.
     If something cannot be removed, its ``error`` is set. ``warn`` gets a message for each backend
-    or cluster that cannot be examined.
+    or cluster that cannot be examined. ``approve`` gets what would be removed, and raises an error
+    to keep it.
     """
-    found: list[Garbage] = []
+    found: list[tuple[Remains, Callable[[], None]]] = []
     listing = list_clusters(with_remains=True)
     for error in listing.errors:
         warn(error)
     for status in listing:
         try:
-            garbage = _judge(status)
+            remains = _judge(status)
         except FileNotFoundError:
             continue  # it has just been removed
         except (ScalableError, OSError) as error:
             warn(f"cluster {status.name or status.id}: {error}")
             continue
-        if garbage is None:
-            continue
-        logger.debug("%s: cluster %s %s", garbage.kind, garbage.id, garbage.name)
-        found.append(_removed(garbage, partial(_clear, garbage, status), dry_run=dry_run))
+        if remains is not None:
+            logger.debug("%s: cluster %s %s", remains.kind, remains.id, remains.name)
+            found.append((remains, partial(_clear, remains, status)))
     for path, why in _leftovers():
-        garbage = Garbage("leftover", "", path.name, f"remove {path}: {why}")
-        found.append(_removed(garbage, partial(_remove, path), dry_run=dry_run))
-    return found
-
-
-def _removed(garbage: Garbage, remove: Callable[[], None], *, dry_run: bool) -> Garbage:
-    """Remove ``garbage`` unless ``dry_run``. Return it, with the error if this fails."""
+        remains = Remains("leftover", "", path.name, f"remove {path}: {why}")
+        found.append((remains, partial(_remove, path)))
     if dry_run:
-        return garbage
+        return [remains for remains, _ in found]
+    approve([remains for remains, _ in found])
+    return [_removed(remains, remove) for remains, remove in found]
+
+
+def _removed(remains: Remains, remove: Callable[[], None]) -> Remains:
+    """Remove remains. Return them, with the error if this fails."""
     try:
         remove()
     except (ScalableError, OSError) as error:
-        return replace(garbage, error=str(error))
-    return garbage
+        return replace(remains, error=str(error))
+    return remains
 
 
-def _judge(status: ClusterStatus) -> Garbage | None:
-    found = partial(Garbage, name=status.name, id=status.id)
+def _judge(status: ClusterStatus) -> Remains | None:
+    found = partial(Remains, name=status.name, id=status.id)
     if status.orphan:
         return found("orphan", action=f"stop what runs there: {status.reason}")
     action = "stop what is left, remove the record"
@@ -401,8 +407,8 @@ def _judge(status: ClusterStatus) -> Garbage | None:
     return None
 
 
-def _clear(garbage: Garbage, status: ClusterStatus) -> None:
-    if garbage.kind == "orphan":
+def _clear(remains: Remains, status: ClusterStatus) -> None:
+    if remains.kind == "orphan":
         get_provider(status.provider).delete(status.id)
     else:
         clear_away(ClusterDirectory(ClusterDirectory.parent() / status.id))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalable.errors import ClusterError
-from scalable.records import ClusterDirectory, all_directories
+from scalable.records import ClusterDirectory
 from scalable.runs.streams import LOGS, StoredRows, stream_path
 
 #: Maximum number of bytes that are read from the end of a log, and bytes of the longest line.
@@ -59,15 +59,6 @@ def log_files(
         for file in workers
         if (pool is None or file.tag == pool) and (worker is None or file.worker == worker)
     ]
-
-
-def only_cluster() -> ClusterDirectory | None:
-    """Return the only recorded cluster or session, or None. ClusterError if there are several."""
-    found = all_directories()[0]
-    if len(found) > 1:
-        names = ", ".join(sorted(directory.record().name for directory in found))
-        raise ClusterError("there are several clusters and sessions", hint=f"name one of: {names}")
-    return found[0] if found else None
 
 
 def run_logs(

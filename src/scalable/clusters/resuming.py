@@ -71,7 +71,7 @@ def find_exactly(name: str) -> ClusterDirectory | None:
     return None
 
 
-def resume(name: str) -> list[str]:
+def restart_managers(name: str) -> list[str]:
     """Restart a cluster's exited managers, and return their ids. They adopt running workers.
     Raise ClusterError for an unknown name, a scheduler that does not answer, or workers that only
     another machine can adopt.
@@ -82,7 +82,8 @@ def resume(name: str) -> list[str]:
         raise ClusterError(f"cluster {status.name!r} is embedded in the process of its user")
     if status.state in ("failed", "stale", "deleting", "unreachable"):
         raise ClusterError(
-            f"cluster {status.name!r} is {status.state} and cannot be resumed: {status.reason}",
+            f"cluster {status.name!r} is {status.state}, and its managers cannot be restarted: "
+            f"{status.reason}",
             hint=f"`scalable down {status.name}` removes its remains, `scalable up` restarts it",
         )
     started = []
@@ -105,7 +106,7 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
         return known
     identity = services.identities(directory)[manager]
     place = place_of(identity)
-    again = f"run `scalable resume {directory.id}` there"
+    again = f"run `scalable manager restart {directory.id}` there"
     try:
         if _reports(directory, manager):
             return True

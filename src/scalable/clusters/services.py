@@ -90,7 +90,7 @@ def _is_process(directory: ClusterDirectory, service: str, spec: DeploymentSpec)
             raise ClusterError(
                 f"manager {service!r} of cluster {record.name!r} is a process of the machine where "
                 "the cluster was made",
-                hint=f"run `scalable resume {record.name}` there",
+                hint=f"run `scalable manager restart {record.name}` there",
             )
         return spec.provider_name != record.services or spec.options.get("manager") == "here"
     return record.services == PROCESS

@@ -356,7 +356,7 @@ class EntrySecurity:
             self._directory = private_directory(
                 settings.state_dir() / "embedded" / f"credentials-{secrets.token_hex(4)}"
             )
-            # `gc` removes the directory when this process has exited.
+            # `prune` removes the directory when this process has exited.
             write_json(self._directory / OWNER, identify_process())
             paths = {name: self._directory / f"{name}.pem" for name in texts}
             for name, path in paths.items():

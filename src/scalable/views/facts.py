@@ -78,7 +78,7 @@ class PoolFacts:
     ending: str | None = None
     #: Name of the cluster for commands in hints; "" for hints in Python.
     cluster_name: str = ""
-    #: True if the cluster runs in its own processes, so that `scalable resume` restarts it.
+    #: True if the cluster runs in its own processes, which `scalable manager restart` starts.
     detached: bool = False
     #: Number of desired workers of all pools together; ``max_workers`` limits it.
     wanted_in_all: int = 0

@@ -84,12 +84,12 @@ def _managers(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
     if pool.awaits_managers:
         return BusyCause(Reason.MANAGER_STARTS, impossible.NOT_YET)
     if not pool.attached:
-        return BusyCause(Reason.NO_MANAGER, f"{impossible.NOBODY} to start workers", _resume(pool))
+        return BusyCause(Reason.NO_MANAGER, f"{impossible.NOBODY} to start workers", _restart(pool))
     if pool.managers and all(manager.state == "lost" for manager in pool.managers):
         silent = min(manager.silent_s for manager in pool.managers)
         ids = [manager.id for manager in pool.managers]
         words = f"{impossible.words_of_lost(ids)}, for {format_duration(silent)}"
-        return BusyCause(Reason.MANAGER_LOST, words, _resume(pool))
+        return BusyCause(Reason.MANAGER_LOST, words, _restart(pool))
     leaving = [m.id for m in pool.managers if m.state == "leaving"]
     if leaving and len(leaving) == len(pool.managers) and status.wanted:
         words = f"manager {', '.join(map(repr, leaving))} is leaving and starts no more workers"
@@ -129,8 +129,8 @@ def _in_place(status: PoolStatus) -> str:
     return f" ({status.waiting})" if status.waiting else ""
 
 
-def _resume(pool: PoolFacts) -> str:
-    return f"`scalable resume {pool.cluster_name}` starts it again" if pool.detached else ""
+def _restart(pool: PoolFacts) -> str:
+    return f"`scalable manager restart {pool.cluster_name}` starts it again" * pool.detached
 
 
 def _scale(pool: PoolFacts, count: int) -> str:

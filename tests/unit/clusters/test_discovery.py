@@ -135,10 +135,10 @@ def test_units_of_a_recorded_cluster_are_no_orphans(plugins):
 def test_orphans_are_ended_only_when_asked(plugins):
     ended = []
     plugins("good", lambda: [{"id": "x", "what": "job 7"}], lambda self, name: ended.append(name))
-    found = ending.gc(dry_run=True)
+    found = ending.prune(dry_run=True)
     assert [(g.kind, g.id) for g in found] == [("orphan", "x")]
     assert ended == []
-    ending.gc(dry_run=False)
+    ending.prune(dry_run=False)
     assert ended == ["x"]
 
 
@@ -207,7 +207,7 @@ def test_private_directories_go_with_the_process_that_used_them(plugins, place, 
             private_directory((path / file).parent) / Path(file).name, json.dumps(identity)
         )
         os.utime(path, (0, 0))
-    found = ending.gc(dry_run=False)
+    found = ending.prune(dry_run=False)
     assert [(g.kind, g.id) for g in found] == [("leftover", "of-gone")]
     assert (paths["of-mine"].exists(), paths["of-gone"].exists()) == (True, False)
 
@@ -215,7 +215,7 @@ def test_private_directories_go_with_the_process_that_used_them(plugins, place, 
 def test_a_fresh_directory_without_a_record_is_kept(plugins):
     plugins("good", list)
     path = private_directory(settings.state_dir() / "embedded" / "new")
-    assert ending.gc(dry_run=False) == []
+    assert ending.prune(dry_run=False) == []
     assert path.exists()
 
 
@@ -228,8 +228,8 @@ def test_an_unfinished_creation_is_garbage_once_its_process_has_ended(plugins, s
         directory.write_record(replace(directory.record(), stage=stage, creator=creator))
         then = time.time() - age_s
         os.utime(directory.path / "record.json", (then, then))
-        found = [g.kind for g in ending.gc(dry_run=True)]
+        found = [g.kind for g in ending.prune(dry_run=True)]
     assert found == ["interrupted"]
     directory.write_scheduler(identify_process())
     os.utime(directory.path / "record.json", (0, 0))
-    assert ending.gc(dry_run=True) == []  # its scheduler lives
+    assert ending.prune(dry_run=True) == []  # its scheduler lives

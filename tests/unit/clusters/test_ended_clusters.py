@@ -1,4 +1,4 @@
-"""Clusters whose programs have ended, here or on another machine: `down`, `gc`, `up`, `resume`."""
+"""Clusters whose programs have ended, here or on another machine: `down`, `prune`, `up`, `manager restart`."""
 
 import json
 import os
@@ -99,7 +99,7 @@ def place():
 
 def test_a_scheduler_silent_for_long_on_another_machine_has_ended(unanswered, caplog):
     made = recorded(scheduler=ELSEWHERE, age_s=130)
-    assert [(g.kind, g.name) for g in ending.gc(dry_run=True)] == [("failed", "one")]
+    assert [(g.kind, g.name) for g in ending.prune(dry_run=True)] == [("failed", "one")]
     assert ending.end("one") is True
     assert not made.path.exists()
     assert "process 4711 on login1" in caplog.text
@@ -108,7 +108,7 @@ def test_a_scheduler_silent_for_long_on_another_machine_has_ended(unanswered, ca
 
 def test_a_scheduler_silent_for_a_moment_is_left_to_its_own_machine(unanswered):
     made = recorded(scheduler=ELSEWHERE, age_s=30)
-    assert ending.gc(dry_run=True) == []
+    assert ending.prune(dry_run=True) == []
     with pytest.raises(
         ClusterError, match=r"process 4711 on login1, cannot be requested.* status is 30"
     ) as e:
@@ -140,7 +140,7 @@ def test_an_embedded_cluster_of_another_machine_ends_with_its_silence():
         ending.end("one")
     made.write_status({"written_at": time.time() - 130, "state": "running"})
     os.utime(made.path / "record.json", (0, 0))
-    assert [g.kind for g in ending.gc(dry_run=True)] == ["failed"]
+    assert [g.kind for g in ending.prune(dry_run=True)] == ["failed"]
     assert ending.end("one") is True
 
 
@@ -176,9 +176,9 @@ def test_a_job_that_left_the_queue_has_ended_at_once(place, unanswered):
     made = recorded(scheduler=ELSEWHERE, age_s=20, services="place", provider="place")
     made.write_services({"scheduler": {"service": "place"}})
     place.states["scheduler"] = "running"
-    assert ending.gc(dry_run=True) == []
+    assert ending.prune(dry_run=True) == []
     place.states.clear()
-    assert [g.kind for g in ending.gc(dry_run=True)] == ["failed"]
+    assert [g.kind for g in ending.prune(dry_run=True)] == ["failed"]
     assert resuming.running_cluster("one") is None
     assert place.deleted == [made.id]
 
@@ -216,7 +216,7 @@ def test_resume_asks_the_scheduler_about_a_manager_of_another_machine(
     monkeypatch.setattr(resuming, "ask", lambda *_: {"managers": [rows.pop(0)]})
     made = recorded(scheduler=ELSEWHERE, managers={"m": {**MANAGER, "provider": "place"}})
     made.write_services({"m": ELSEWHERE})
-    assert resuming.resume("one") == started == expected
+    assert resuming.restart_managers("one") == started == expected
     assert rows == []
 
 
@@ -225,8 +225,8 @@ def test_a_manager_whose_workers_are_processes_elsewhere_is_not_resumed_here(mon
     made = recorded(scheduler=ELSEWHERE, managers={"m": MANAGER})
     made.write_services({"m": ELSEWHERE})
     with pytest.raises(ClusterError, match="was process 4711 on login1 and has ended") as error:
-        resuming.resume("one")
-    assert error.value.hint == f"run `scalable resume {made.id}` there"
+        resuming.restart_managers("one")
+    assert error.value.hint == f"run `scalable manager restart {made.id}` there"
 
 
 # `down` -------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_waiting_for_a_scheduler_does_not_end_with_its_managers(child, monkeypat
         services.wait_until_ready(made)
     monkeypatch.setattr(services, "start_manager", lambda *_: None)
     monkeypatch.setattr(resuming, "stored_spec", lambda *_: None)
-    assert resuming.resume("one") == ["m"]
+    assert resuming.restart_managers("one") == ["m"]
 
 
 def test_a_job_that_leaves_the_queue_before_it_listens_is_not_waited_for(place, monkeypatch):
@@ -343,17 +343,17 @@ def test_a_state_directory_that_cannot_be_made_is_named(monkeypatch):
         recorded()
 
 
-# `gc` ---------------------------------------------------------------------------------------------
+# `prune` ------------------------------------------------------------------------------------------
 
 
-def test_gc_goes_on_after_a_cluster_that_cannot_be_removed(place, monkeypatch):
+def test_prune_goes_on_after_a_cluster_that_cannot_be_removed(place, monkeypatch):
     def refuse(self, cluster_id):
         raise ProviderError("the place is on fire")
 
     first = recorded("a", scheduler=GONE, provider="place")
     second = recorded("b", scheduler=GONE)
     monkeypatch.setattr(place, "delete", refuse)
-    errors = {g.name: g.error for g in ending.gc(dry_run=False)}
+    errors = {g.name: g.error for g in ending.prune(dry_run=False)}
     assert errors == {"a": "the place is on fire", "b": None}
     assert (first.path.exists(), second.path.exists()) == (True, False)
 
@@ -361,7 +361,7 @@ def test_gc_goes_on_after_a_cluster_that_cannot_be_removed(place, monkeypatch):
 def test_a_dead_cluster_of_a_provider_that_is_not_known_here_is_removed(caplog):
     made = recorded("a", scheduler=GONE, provider="of-another-process")
     recorded("b", scheduler=GONE)
-    assert [g.error for g in ending.gc(dry_run=False)] == [None, None]
+    assert [g.error for g in ending.prune(dry_run=False)] == [None, None]
     assert not made.path.exists()
     assert "provider 'of-another-process' of cluster" in caplog.text
 

@@ -72,9 +72,9 @@ class TestProcesses:
         assert status.state == "stale"
         assert status.pools["a"] == PoolStatus(wanted=2)
         assert status.managers[0]["state"] == "lost"
-        assert [g.kind for g in ending.gc(dry_run=True)] == ["stale"]
+        assert [g.kind for g in ending.prune(dry_run=True)] == ["stale"]
         assert made.path.exists()
-        assert [g.kind for g in ending.gc(dry_run=False)] == ["stale"]
+        assert [g.kind for g in ending.prune(dry_run=False)] == ["stale"]
         assert not made.path.exists()
         time.sleep(0.2)
         assert child.poll() is None
@@ -139,13 +139,13 @@ class TestMaking:
         assert ClusterDirectory.create(record("one")).record().name == "one"
 
     def test_it_is_left_over_once_nobody_can_be_at_it(self, half, own_places):
-        assert ending.gc(dry_run=False) == []
+        assert ending.prune(dry_run=False) == []
         then = time.time() - 120
         os.utime(half.path, (then, then))
-        found = ending.gc(dry_run=True)
+        found = ending.prune(dry_run=True)
         assert [(g.kind, g.id) for g in found] == [("leftover", half.id)]
         assert half.path.exists()
-        ending.gc(dry_run=False)
+        ending.prune(dry_run=False)
         assert not half.path.exists()
         assert (half.path.parent / ".lock").exists()
 

@@ -157,7 +157,7 @@ def test_only_a_detached_cluster_is_resumed():
     lost = no_worker(empty(managers=(ManagerFacts("m", "lost", 90.0),)))
     assert explain_call(lost.of_cluster("climate")).advice == ""
     detached = replace(lost, pool=replace(lost.pool, detached=True)).of_cluster("climate")
-    assert explain_call(detached).advice == "`scalable resume climate` starts it again"
+    assert explain_call(detached).advice == "`scalable manager restart climate` starts it again"
 
 
 @pytest.mark.parametrize("name", ["", "climate"])

@@ -19,8 +19,8 @@ from scalable.cache.outcomes import Collected, Usage
 from scalable.cache.store import ResultStore
 from scalable.cli.cached import (
     ORDERS,
-    SHORT,
     called,
+    collected_lines,
     is_named,
     keys_of,
     render_collected,
@@ -31,37 +31,33 @@ from scalable.cli.cached import (
     rows_of,
     why_data,
 )
-from scalable.cli.clusters import Duration, confirm
-from scalable.cli.options import output_options, target_option
+from scalable.cli.options import (
+    Duration,
+    Group,
+    Size,
+    confirm_removal,
+    manifest_option,
+    output_options,
+    removal_options,
+    target_option,
+)
 from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import ClusterError
 from scalable.session.request import Request
-from scalable.units import counted, format_bytes, format_duration, parse_bytes
+from scalable.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from scalable.cache.inventory import Item
 
-#: Maximum number of results that a question names.
-_NAMED = 5
+#: Maximum number of results that are listed before they are removed.
+_LISTED = 20
 #: Exit code of ``verify`` when an entry is faulty.
 _FAULTY = 1
 #: Kind of an error of the store, not of the entry, which may be sound.
 _UNREAD = "unusable"
 
 
-class Size(click.ParamType[int]):
-    """Click type of a size such as ``10G``, converted to bytes."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_bytes(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-@click.group(no_args_is_help=False)
+@click.group(cls=Group, no_args_is_help=False)
 def command() -> None:
     """List, explain, check or remove cached results."""
 
@@ -86,21 +82,16 @@ def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--store",
         "place",
-        metavar="URL_OR_PATH",
-        help="The store; by default that of the manifest, or else your own.",
+        metavar="DIR",
+        help="Directory or URL of the store; by default that of the manifest, or else your own.",
     )
-    @click.option(
-        "--manifest",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The manifest; by default SCALABLE_MANIFEST, then ./scalable.yaml if it exists.",
-    )
+    @manifest_option
     @target_option("The target whose store it is, where targets have different ones.")
     @functools.wraps(verb)
     def with_store(
-        *args: Any, place: str | None, manifest: Path | None, target: str | None, **given: Any
+        *args: Any, place: str | None, manifest_file: Path | None, target: str | None, **given: Any
     ) -> Any:
-        return verb(*args, store=ResultStore(place or _url(manifest, target)), **given)
+        return verb(*args, store=ResultStore(place or _url(manifest_file, target)), **given)
 
     return with_store
 
@@ -142,8 +133,7 @@ def list_results(
     task: str | None,
     limit: int | None,
     store: ResultStore,
-    output: Output,
-) -> int:
+) -> Result:
     """List the cached results, by default the newest first.
     The column "saves" shows the task's running time, which an equal task saves.
     """
@@ -158,15 +148,14 @@ def list_results(
     unreadable = sum(item.entry is None for item in items)
     data = {"version": VERSION, "store": store.url} | rows_data(rows, limit, unreadable)
     empty = f"{store.url} contains no such result\n" if items else f"{store.url} is empty\n"
-    output.show(Result(render_rows(rows, limit, unreadable) if rows else empty, data))
-    return 0
+    return Result(render_rows(rows, limit, unreadable) if rows else empty, data)
 
 
 @command.command()
 @click.argument("call", metavar="TASK")
 @_store_options
 @output_options
-def why(call: str, *, store: ResultStore, output: Output) -> int:
+def why(call: str, *, store: ResultStore) -> Result:
     """Show the parts of a task's cache key, and why it was not a hit.
     TASK is a key, the prefix of a key, or the name of a function for its latest result. The key is
     compared with the nearest earlier result of the same function.
@@ -176,15 +165,14 @@ def why(call: str, *, store: ResultStore, output: Output) -> int:
     nearest = nearest_earlier(entry, entries)
     number = sum(one.function == entry.function for one in entries)
     data = {"version": VERSION, "store": store.url} | why_data(entry, nearest, number)
-    output.show(Result(render_why(entry, nearest, number, time.time()), data))
-    return 0
+    return Result(render_why(entry, nearest, number, time.time()), data)
 
 
 @command.command("rm")
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
 @click.option("--function", metavar="NAME", help="Remove the results of a function.")
 @click.option("--all", "everything", is_flag=True, help="Remove all results.")
-@click.option("--yes", is_flag=True, help="Remove without asking.")
+@removal_options
 @_store_options
 @output_options
 def remove(
@@ -193,9 +181,10 @@ def remove(
     function: str | None,
     everything: bool,
     yes: bool,
+    dry_run: bool,
     store: ResultStore,
     output: Output,
-) -> int:
+) -> Result:
     """Remove results, by their keys, by function, or all.
     A unique prefix of a key is enough. Processes that are reading a result are not interrupted.
     """
@@ -203,27 +192,26 @@ def remove(
         raise click.UsageError("name keys, or --function, or --all")
     chosen = _chosen(list(store.inventory()), keys, function)
     removed = 0
+    text = "nothing to remove\n"
     if chosen:
-        cost_s = sum(item.entry.cost_s for item in chosen if item.entry is not None)
-        names = ", ".join(item.key[:SHORT] for item in chosen[:_NAMED])
-        more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
-        confirm(
-            f"Remove {counted(len(chosen), 'result')} of "
-            f"{format_bytes(sum(item.size for item in chosen))} from {store.url}: {names}{more}? "
-            f"They took {format_duration(cost_s)} to compute.",
-            yes=yes,
-        )
-        with _changing(store):
-            removed = store.remove(item.key for item in chosen)
-    text = f"removed {counted(removed, 'result')}\n" if removed else "nothing was removed\n"
+        unreadable = sum(item.entry is None for item in chosen)
+        rows = render_rows(rows_of(chosen, time.time()), _LISTED, unreadable)
+        results = counted(len(chosen), "result")
+        removed, text = len(chosen), f"{rows}{results} would be removed\n"
+        if not dry_run:
+            size = format_bytes(sum(item.size for item in chosen))
+            confirm_removal(rows, f"Remove {results} of {size} from {store.url}?", output, yes=yes)
+            with _changing(store):
+                removed = store.remove(item.key for item in chosen)
+            text = f"removed {counted(removed, 'result')}\n" if removed else "nothing was removed\n"
     data = {
         "version": VERSION,
         "store": store.url,
         "removed": removed,
         "keys": [item.key for item in chosen],
+        "dry_run": dry_run,
     }
-    output.show(Result(text, data))
-    return 0
+    return Result(text, data)
 
 
 def _chosen(items: list[Item], keys: tuple[str, ...], function: str | None) -> list[Item]:
@@ -242,7 +230,7 @@ def _chosen(items: list[Item], keys: tuple[str, ...], function: str | None) -> l
 @click.option("--remove", "removing", is_flag=True, help="Remove the damaged entries.")
 @_store_options
 @output_options
-def verify(*, removing: bool, store: ResultStore, output: Output) -> int:
+def verify(*, removing: bool, store: ResultStore) -> Result:
     """Read all entries, and compare them with their digests.
     The exit code is 1 if an entry is damaged, even if it was removed. An entry that could not be
     read because of a disk or network error is never removed.
@@ -263,44 +251,52 @@ def verify(*, removing: bool, store: ResultStore, output: Output) -> int:
         "removed": removed or 0,
     }
     text = render_verified(store.url, found, removed)
-    output.show(Result(text, data, faulty=bool(found.faults)))
-    return _FAULTY if found.faults else 0
+    faulty = bool(found.faults)
+    return Result(text, data, faulty=faulty, exit_code=_FAULTY if faulty else 0)
 
 
 @command.command()
-@click.option("--limit", type=Size(), metavar="SIZE", help="Size that all results may have.")
-@click.option(
-    "--max-age", type=Duration(), metavar="AGE", help="Remove what was not used for so long."
-)
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--limit", type=Size(), help="Size that all results may have.")
+@click.option("--max-age", type=Duration(), help="Remove what was not used for so long.")
+@removal_options
 @_store_options
 @output_options
-def gc(
+def prune(
     *,
     limit: int | None,
     max_age: float | None,
+    yes: bool,
     dry_run: bool,
     store: ResultStore,
     output: Output,
-) -> int:
+) -> Result:
     """Remove results until the store is within limits, such as --limit 10G --max-age 30d.
-    Results are chosen by last use, computing time and size. Files of killed processes are removed
-    too. Without limits, nothing else is removed. With --max-age, checkpoints that have not changed
-    for that long and are not in use are removed too.
+    They are counted, and removed after a confirmation. Results are chosen by last use, computing
+    time and size. Files of killed processes are removed too. Without limits, nothing else is
+    removed. With --max-age, checkpoints that have not changed for that long and are not in use are
+    removed too.
     """
-    checkpoints = CheckpointSizes()
-    if max_age is not None:
-        place = Checkpoints(checkpoint_directory(store.url))
-        with _changing(store):
-            checkpoints = place.collect(max_age, dry_run=dry_run)
 
-    try:
+    def collect(*, dry_run: bool) -> tuple[Collected, CheckpointSizes]:
+        checkpoints = CheckpointSizes()
         with _changing(store):
-            found = store.collect(limit=limit, max_age_s=max_age, dry_run=dry_run)
-    except FileNotFoundError:  # the store was never used
-        found = Collected(0, 0, 0, Usage(0, 0))
+            if max_age is not None:
+                place = Checkpoints(checkpoint_directory(store.url))
+                checkpoints = place.collect(max_age, dry_run=dry_run)
+            try:
+                found = store.collect(limit=limit, max_age_s=max_age, dry_run=dry_run)
+            except FileNotFoundError:  # the store was never used
+                found = Collected(0, 0, 0, Usage(0, 0))
+        return found, checkpoints
+
+    if not dry_run and not yes:
+        found, checkpoints = collect(dry_run=True)
+        if lines := collected_lines(found, checkpoints):
+            listing = render_collected(store.url, found, checkpoints, dry_run=True)
+            question = f"Remove {' and '.join(lines)} from {store.url}?"
+            confirm_removal(listing, question, output, yes=yes)
+    found, checkpoints = collect(dry_run=dry_run)
     data = {"version": VERSION, "store": store.url, "dry_run": dry_run} | asdict(found)
     data["checkpoints"] = asdict(checkpoints)
     text = render_collected(store.url, found, checkpoints, dry_run=dry_run)
-    output.show(Result(text, data))
-    return 0
+    return Result(text, data)

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import click
 
-from scalable.cli.clusters import name_argument
-from scalable.cli.options import output_options
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, name_argument, output_options
+from scalable.cli.output import VERSION, Output, Result, naming
 from scalable.clusters.connecting import snippet
 from scalable.clusters.control import refuse_gone
 from scalable.protocol.addresses import LOOPBACK
 from scalable.records import AccessFile, find, write_access_file
 
 
-@click.command()
+@click.command(cls=Command)
 @name_argument
 @click.option(
     "--export",
@@ -26,7 +25,7 @@ from scalable.records import AccessFile, find, write_access_file
     "Anyone with this file can use the cluster.",
 )
 @output_options
-def command(name: str, *, file: Path | None, output: Output) -> int:
+def command(name: str, *, file: Path | None, output: Output) -> Result:
     """Show how to connect to a cluster from Python."""
     directory = find(name)
     refuse_gone(directory)
@@ -36,17 +35,13 @@ def command(name: str, *, file: Path | None, output: Output) -> int:
         text = snippet(directory)
         page = (directory.scheduler() or {}).get("dashboard")
         data = {"version": VERSION, "address": address, "dashboard": page, "snippet": text}
-        output.show(Result(text, data))
-        return 0
-    try:
+        return Result(text, data)
+    with naming(file):
         write_access_file(file, directory)
-    except OSError as error:
-        raise click.FileError(str(file), hint=error.strerror) from error
     if f"//{LOOPBACK}:" in address:
         output.warn(
             f"{address} is reached on this machine alone: for others, set interface in the target"
         )
     # `bundle` is the former key, for programs that read it.
     data = {"version": VERSION, "address": address, "access_file": str(file), "bundle": str(file)}
-    output.show(Result(f"wrote {file}: keep it secret\n", data))
-    return 0
+    return Result(f"wrote {file}: keep it secret\n", data)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalable.cli.clusters import name_argument
-from scalable.cli.options import output_options
+from scalable.cli.options import Command, optional_name_argument, output_options
 from scalable.cli.output import VERSION, Output, Result
 from scalable.clusters.control import ask, reached, refuse_gone
+from scalable.clusters.discovery import only_cluster
 from scalable.errors import ClusterError
 from scalable.records import find
 
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from scalable.records import ClusterDirectory
 
 
-@click.command()
-@name_argument
+@click.command(cls=Command)
+@optional_name_argument
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser too.")
 @output_options
-def command(name: str, *, opens: bool, output: Output) -> int:
+def command(name: str | None, *, opens: bool, output: Output) -> None:
     """Show the address of a cluster's dashboard.
+    NAME may be left out if there is only one cluster.
+
     The address contains a secret token: anyone with it can see the cluster. In an ssh session, or
     if the scheduler is on another machine, the command that forwards the page's port is shown too.
 
@@ -34,7 +36,7 @@ def command(name: str, *, opens: bool, output: Output) -> int:
     """
     from scalable.watch.dashboard.serving import page_link
 
-    directory = find(name)
+    directory = find(name or only_cluster())
     refuse_gone(directory)
     link = (directory.scheduler() or {}).get("dashboard")
     if link:
@@ -42,7 +44,6 @@ def command(name: str, *, opens: bool, output: Output) -> int:
         _show(directory, page_link(link), host, output, opens=opens)
     else:
         _serve(directory, output, opens=opens)
-    return 0
 
 
 def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import click
 
 from scalable import __version__, settings
-from scalable.cli.options import output_options
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, output_options
+from scalable.cli.output import VERSION, Result
 from scalable.errors import ScalableError
 from scalable.providers.registry import provider_traits
 from scalable.runs.report.table import on_one_line
@@ -33,10 +33,10 @@ class CheckRow(NamedTuple):
     mend: str = ""
 
 
-@click.command()
+@click.command(cls=Command)
 @output_options
-def command(output: Output) -> int:
-    """Check this machine: each row is ok, or says how to fix it.
+def command() -> Result:
+    """Check this machine: each row is ok, or shows a fix.
     If there is a manifest, it also checks the requirements of the manifest's providers. The exit
     code is 1 if a row fails.
     """
@@ -49,8 +49,7 @@ def command(output: Output) -> int:
             lines.append(on_one_line(f"      {'':<{width}}  -> {row.mend}"))
     failed = any(row.verdict == "fail" for row in rows)
     data = {"version": VERSION, "ok": not failed, "rows": [row._asdict() for row in rows]}
-    output.show(Result("\n".join(lines) + "\n", data, faulty=failed))
-    return int(failed)
+    return Result("\n".join(lines) + "\n", data, faulty=failed, exit_code=int(failed))
 
 
 def examine() -> Iterator[CheckRow]:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalable.cli.clusters import confirm, name_argument
-from scalable.cli.options import output_options
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, confirm, name_argument, output_options
+from scalable.cli.output import VERSION, Result
 from scalable.clusters.ending import end
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.records import find, status_of
+from scalable.units import counted
 
 if TYPE_CHECKING:
     from scalable.records import ClusterDirectory
 
 
-@click.command()
+@click.command(cls=Command)
 @name_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
-def command(name: str, *, yes: bool, output: Output) -> int:
+def command(name: str, *, yes: bool) -> Result:
     """Stop a cluster: its workers, managers and scheduler.
     A cluster that is already gone is not an error. Results that have not been fetched are lost.
     """
@@ -34,14 +34,12 @@ def command(name: str, *, yes: bool, output: Output) -> int:
         known = getattr(error, "hint", None)
         text = f"there is no cluster {name!r}" + (f" ({known})" if known else "")
         data = {"version": VERSION, "name": name, "id": None, "ended": False}
-        output.show(Result(f"{text}: nothing to do\n", data))
-        return 0
+        return Result(f"{text}: nothing to do\n", data)
     confirm(question, yes=yes)
     ended = end(directory.id)
     data = {"version": VERSION, "name": known_as, "id": directory.id, "ended": ended}
     words = "has ended" if ended else "was already gone"
-    output.show(Result(f"cluster {known_as!r} {words}\n", data))
-    return 0
+    return Result(f"cluster {known_as!r} {words}\n", data)
 
 
 def _name(directory: ClusterDirectory) -> str:
@@ -60,5 +58,5 @@ def _how_it_is(directory: ClusterDirectory) -> str:
         raise
     except (ClusterError, OSError) as error:
         return str(error)
-    running: int = sum(pool.running for pool in status.pools.values())
-    return f"{status.state}, {running} worker{'s' if running != 1 else ''}"
+    running = sum(pool.running for pool in status.pools.values())
+    return f"{status.state}, {counted(running, 'worker')}"

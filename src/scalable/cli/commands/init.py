@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from scalable.cli.options import output_options
-from scalable.cli.output import VERSION, Output, Result, to_json, write_file
+from scalable.cli.options import Command, output_options
+from scalable.cli.output import VERSION, Result, naming, to_json, write_file
 from scalable.errors import ManifestError
 from scalable.providers.registry import option_models
 
 MANIFEST, WORKFLOW, SCHEMA = "scalable.yaml", "workflow.py", "scalable.schema.json"
 
 
-@click.command()
-@click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--name", metavar="TEXT", help="Name of the project; by default the directory's.")
+@click.command(cls=Command)
+@click.argument(
+    "directory", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path)
+)
+@click.option("--name", metavar="NAME", help="Name of the project; by default the directory's.")
 @click.option("--force", is_flag=True, help="Replace the files where they exist.")
 @output_options
-def command(directory: Path, *, name: str | None, force: bool, output: Output) -> int:
+def command(directory: Path, *, name: str | None, force: bool) -> Result:
     """Start a project: write a manifest, a workflow and a schema."""
-    files = starter_files(name or directory.resolve().name or "project")
+    from scalable.manifest import json_schema, starter_manifest, starter_workflow
+
+    files = {
+        MANIFEST: starter_manifest(name or directory.resolve().name or "project"),
+        WORKFLOW: starter_workflow(),
+        SCHEMA: to_json(json_schema(option_models())),
+    }
     existing = [file for file in files if os.path.lexists(directory / file)]
     if existing and not force:
         verb = "exists" if len(existing) == 1 else "exist"
@@ -32,29 +39,10 @@ def command(directory: Path, *, name: str | None, force: bool, output: Output) -
             f"{', '.join(str(directory / file) for file in existing)} {verb} already",
             hint="nothing was written; --force replaces them",
         )
-    try:
+    with naming(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.FileError(str(directory), hint=error.strerror) from error
     for file, text in files.items():
         write_file(directory / file, text)
-    output.show(init_result(directory, list(files)))
-    return 0
-
-
-def starter_files(project_name: str) -> Mapping[str, str]:
-    """Map the names of a new project's files to their contents."""
-    from scalable.manifest import json_schema, starter_manifest, starter_workflow
-
-    return {
-        MANIFEST: starter_manifest(project_name),
-        WORKFLOW: starter_workflow(),
-        SCHEMA: to_json(json_schema(option_models())),
-    }
-
-
-def init_result(directory: Path, files: list[str]) -> Result:
-    """Return the written files and the next two commands as a result."""
     written = [str(directory / file) for file in files]
     # In the current directory both commands find the manifest, and the workflow next to it.
     manifest = "" if directory == Path() else f" {shlex.quote(str(directory / MANIFEST))}"

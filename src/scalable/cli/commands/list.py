@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from scalable.cli.clusters import cluster_data, render_list
-from scalable.cli.options import output_options
+from scalable.cli.clusters import render_list
+from scalable.cli.options import Command, output_options
 from scalable.cli.output import VERSION, Output, Result
 
 #: Exit code when a plug-in or a record could not be read.
 INCOMPLETE = 3
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @output_options
-def command(*, output: Output) -> int:
+def command(*, output: Output) -> Result:
     """List all clusters with their state.
     These are detached clusters, clusters embedded in running processes, and resources without a
     record.
@@ -28,8 +28,7 @@ def command(*, output: Output) -> int:
         output.warn(error)
     data = {
         "version": VERSION,
-        "clusters": [cluster_data(status) for status in listing],
+        "clusters": [status.to_dict() for status in listing],
         "errors": list(listing.errors),
     }
-    output.show(Result(render_list(listing), data))
-    return INCOMPLETE if listing.errors else 0
+    return Result(render_list(listing), data, exit_code=INCOMPLETE if listing.errors else 0)

@@ -7,23 +7,16 @@ from contextlib import suppress
 import click
 
 from scalable import settings
-from scalable.cli.clusters import optional_name_argument
-from scalable.cli.options import output_options
+from scalable.cli.options import Command, optional_name_argument, output_options
 from scalable.cli.output import VERSION, Output, Result
-from scalable.clusters.logs import (
-    LogFile,
-    follow_lines,
-    log_files,
-    only_cluster,
-    read_log,
-    run_logs,
-)
+from scalable.clusters.discovery import only_cluster
+from scalable.clusters.logs import LogFile, follow_lines, log_files, read_log, run_logs
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.records import ClusterDirectory, find
 from scalable.runs.finding import find_run
 
 
-@click.command()
+@click.command(cls=Command)
 @optional_name_argument
 @click.option("--pool", metavar="TAG", help="Show only workers of this pool.")
 @click.option(
@@ -49,7 +42,7 @@ def command(
     follow: bool,
     tail: int | None,
     output: Output,
-) -> int:
+) -> Result | None:
     r"""Show the output of workers, including workers that have stopped.
     Without NAME, the only running cluster or session is shown. If none is running, the last run
     recorded in this directory is shown.
@@ -63,38 +56,36 @@ def command(
     if directory is None:
         if follow:
             raise ClusterError("no cluster is running", hint="leave out --follow")
-        files = run_logs(find_run(settings.runs_dir()), pool=pool, worker=worker)
-        _show(files, tail, output)
-        return 0
+        return _shown(run_logs(find_run(settings.runs_dir()), pool=pool, worker=worker), tail)
     if follow:
         with suppress(KeyboardInterrupt):
             for source, line in follow_lines(directory, pool=pool, worker=worker):
                 output.line(f"{source}: {line}", {"worker": source, "line": line})
-        return 0
-    _show(log_files(directory, pool=pool, worker=worker), tail, output)
-    return 0
+        return None
+    return _shown(log_files(directory, pool=pool, worker=worker), tail)
 
 
 def _directory(name: str | None) -> ClusterDirectory | None:
-    if name is None:
-        return only_cluster()
+    """Return the cluster of that name, or the only one, or None if there is none."""
     try:
-        return find(name)
+        return find(name or only_cluster())
     except UnknownClusterError as error:
+        if name is None:
+            return None
         hint = (
             f"{error.hint}; the logs of a cluster that has ended are in logs/ of its run's record"
         )
         raise UnknownClusterError(error.message, hint=hint) from None
 
 
-def _show(files: list[LogFile], tail: int | None, output: Output) -> None:
+def _shown(files: list[LogFile], tail: int | None) -> Result:
     texts = {file.worker: _last(read_log(file.path), tail) for file in files}
     shown = [f"==> {source} <==\n{_ended(text)}" for source, text in texts.items()]
     data = {
         "version": VERSION,
         "logs": [{"worker": f.worker, "tag": f.tag, "text": texts[f.worker]} for f in files],
     }
-    output.show(Result("\n".join(shown) or "no output yet\n", data))
+    return Result("\n".join(shown) or "no output yet\n", data)
 
 
 def _last(text: str, lines: int | None) -> str:

@@ -6,33 +6,38 @@ from pathlib import Path
 
 import click
 
-from scalable.cli.clusters import complete_cluster_or_file, read_counts
-from scalable.cli.options import output_options, target_option
-from scalable.cli.output import Output
+from scalable.cli.options import (
+    Group,
+    complete_cluster_or_file,
+    manifest_option,
+    name_argument,
+    output_options,
+    read_counts,
+    target_option,
+)
+from scalable.cli.output import VERSION, Output, Result
 from scalable.model import names
-from scalable.session.request import Request
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=Group, no_args_is_help=False)
 def command() -> None:
-    """Start workers for a running cluster from another site."""
+    """Restart a cluster's managers, or add one from another site."""
 
 
 @command.command()
-@click.argument("cluster", metavar="NAME_OR_FILE", shell_complete=complete_cluster_or_file)
-@click.option(
-    "--manifest",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The manifest; by default SCALABLE_MANIFEST, then ./scalable.yaml.",
-)
+@click.argument("cluster", metavar="NAME|FILE", shell_complete=complete_cluster_or_file)
+@manifest_option
 @target_option("The target to provision on.")
-@click.option("--id", "manager", required=True, help="Id of this manager within the cluster.")
 @click.option(
-    "--max", "limits", multiple=True, metavar="TAG=N", help="Maximum number of workers of a tag."
+    "--id", "manager", metavar="NAME", required=True, help="Id of this manager within the cluster."
 )
+@click.option("--max", "limits", multiple=True, metavar="TAG=N", help="Most workers of a tag.")
 @click.option(
-    "--priority", type=int, default=0, help="Managers with lower numbers get workers first."
+    "--priority",
+    type=int,
+    metavar="N",
+    default=0,
+    help="Managers with lower numbers get workers first.",
 )
 @click.option(
     "--scheduler-address",
@@ -43,7 +48,7 @@ def command() -> None:
 def attach(
     cluster: str,
     *,
-    manifest: Path | None,
+    manifest_file: Path | None,
     target: str | None,
     manager: str,
     limits: tuple[str, ...],
@@ -52,13 +57,16 @@ def attach(
     output: Output,
 ) -> int:
     """Provision workers for a cluster until interrupted.
+    FILE is an access file, which `scalable connect --export` writes.
+
     After Ctrl-C or SIGTERM, the manager stops once its workers have finished their tasks. A second
     signal stops it at once.
     """
     from scalable.session.detached import manage
+    from scalable.session.request import Request
 
     names.MANAGER.require(manager)
-    request = Request.read(manifest, target)
+    request = Request.read(manifest_file, target)
     most = read_counts(limits)
     output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C stops it")
     return manage(
@@ -69,3 +77,27 @@ def attach(
         priority=priority,
         scheduler_address=scheduler_address,
     )
+
+
+@command.command()
+@name_argument
+@output_options
+def restart(name: str, *, output: Output) -> Result:
+    """Restart the managers of a cluster that have stopped.
+    They take over their workers, and running tasks are not interrupted.
+    """
+    from scalable.clusters.resuming import lost_elsewhere, restart_managers
+    from scalable.records import find
+
+    directory = find(name)
+    started = restart_managers(name)
+    lost = lost_elsewhere(directory)
+    for manager in lost:
+        output.warn(
+            f"manager {manager!r}, attached by hand, does not answer: restart it where it ran, "
+            f"with `scalable manager attach {name} --id {manager}`"
+        )
+    text = f"started manager {', '.join(started)}\n" if started else "all managers are running\n"
+    if lost and not started:
+        text = "no manager could be started from here\n"
+    return Result(text, {"version": VERSION, "started": started})

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from scalable import settings
-from scalable.cli.options import manifest_argument, output_options, target_option
+from scalable.cli.options import Command, manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.cli.plans import objective_options
 from scalable.model import Plan
@@ -18,7 +18,7 @@ from scalable.model import Plan
 LOCK_FILE = "manifest.lock"
 
 
-@click.command()
+@click.command(cls=Command)
 @manifest_argument
 @target_option("The target to plan for; by default SCALABLE_TARGET, local, or the only one.")
 @click.option(
@@ -31,7 +31,7 @@ LOCK_FILE = "manifest.lock"
 @click.option(
     "--budget",
     type=float,
-    metavar="SUM",
+    metavar="AMOUNT",
     help="Maximum cost of the run, in the currency of the prices. Without --objective and "
     "--deadline, the quickest plan within it is chosen.",
 )
@@ -44,7 +44,7 @@ LOCK_FILE = "manifest.lock"
     "--compare",
     "run",
     metavar="RUN",
-    help="Compare a recorded run with its plan (latest: the last run).",
+    help="Compare a recorded run, such as `latest`, with its plan.",
 )
 @click.option(
     "--show-script", is_flag=True, help="Show the script that starts a worker, for each tag."
@@ -71,13 +71,12 @@ def command(
     detached: bool,
     output: Output,
     **asked: Any,
-) -> int:
+) -> Result:
     """Predict the workers, time and cost of a run, with reasons.
     With --output plan.json, the file contains the plan, and manifest.lock is written next to it.
     """
     if run is not None:
-        output.show(comparison_result(run))
-        return 0
+        return comparison_result(run)
     if front and all(asked[name] is None for name in ("objective", "deadline", "budget")):
         raise click.UsageError(
             "--front needs --objective, --deadline or --budget: without them there are no choices"
@@ -89,12 +88,10 @@ def command(
     for warning in request.validate().warnings:
         output.note(warning.render())
     if show_manifests:
-        output.show(objects_result(request.objects(plan, detached=detached)))
-        return 0
+        return objects_result(request.objects(plan, detached=detached))
     if front and not plan.front:
         output.note("policy manual leaves nothing to choose, so there are no choices to draw")
-    output.show(plan_result(plan, request.scripts() if show_script else {}, front=front))
-    return 0
+    return plan_result(plan, request.scripts() if show_script else {}, front=front)
 
 
 def objects_result(objects: Mapping[str, bytes]) -> Result:

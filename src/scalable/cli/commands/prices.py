@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalable.cli.options import manifest_argument, output_options, target_option
+from scalable.cli.options import Command, manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.forecasting import quoted_prices
 from scalable.model import Price, Rate
@@ -28,19 +28,18 @@ _FROM = {
 }
 
 
-@click.command()
+@click.command(cls=Command)
 @manifest_argument
 @target_option("The target whose prices are shown; by default SCALABLE_TARGET or the only one.")
 @output_options
-def command(manifest: Path | None, target: str | None, *, output: Output) -> int:
+def command(manifest: Path | None, target: str | None, *, output: Output) -> Result:
     """Show the prices that plans use, and where they come from."""
     request = Request.read(manifest, target)
     request.require_valid()
     for warning in request.validate().warnings:
         output.note(warning.render())
     prices = quoted_prices(request.provider, request.spec, detached=True)
-    output.show(_result(request, prices, dt.datetime.now(dt.UTC).date()))
-    return 0
+    return _result(request, prices, dt.datetime.now(dt.UTC).date())
 
 
 def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from scalable import settings
-from scalable.cli.options import output_options_with
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, output_options, runs_dir_option
+from scalable.cli.output import VERSION, Result
 from scalable.runs import find_run, read_run, report, summarize
 from scalable.runs.report.two_runs import compare_runs, render_two_runs
 
@@ -16,7 +16,7 @@ HTML = "html"
 _SUFFIXES = frozenset({".html", ".htm"})
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--latest", is_flag=True, hidden=True)
 @click.option("--run-id", hidden=True)
@@ -24,17 +24,12 @@ _SUFFIXES = frozenset({".html", ".htm"})
     "--compare",
     nargs=2,
     metavar="RUN RUN",
-    help="Compare two runs, by their ids or unique prefixes of them.",
+    help="Compare two runs, each given like RUN.",
 )
-@click.option(
-    "--runs-dir",
-    type=click.Path(path_type=Path),
-    metavar="DIRECTORY",
-    help="Directory of the runs; by default SCALABLE_RUNS_DIR, then .scalable/runs.",
-)
+@runs_dir_option
 @click.option("--failed", is_flag=True, help="List the failures, one example of each cause.")
 @click.option("--all", "every", is_flag=True, help="With --failed: show every failure.")
-@output_options_with(HTML, "one HTML page (also by the suffix .html of the file)")
+@output_options(extra=HTML, description="one HTML page (also by the suffix .html of the file)")
 def command(  # noqa: PLR0913 - what a user may say
     run: str | None,
     *,
@@ -44,10 +39,9 @@ def command(  # noqa: PLR0913 - what a user may say
     runs_dir: Path | None,
     failed: bool,
     every: bool,
-    output: Output,
     form: str | None,
     destination: Path | None,
-) -> int:
+) -> Result:
     """Report on a recorded run: tasks, workers, failures, results.
     RUN is its id, a unique beginning of the id, or `latest` (the default). With --format html, the
     report is one self-contained file with the plan, the timeline, distributions, pools, decisions,
@@ -65,26 +59,23 @@ def command(  # noqa: PLR0913 - what a user may say
     if compare is not None:
         if as_page:
             raise click.UsageError("a comparison has no HTML form: leave out --format html")
-        return _compare(where, compare, output)
+        return _compare(where, compare)
     if every and not failed:
         raise click.UsageError("--all is an option of --failed; give both")
     record = read_run(find_run(where, run))
     if failed:
         if as_page:
             raise click.UsageError("a list of failures has no HTML form: leave out --format html")
-        output.show(Result(report.render_failed(record, every=every), report.failed_json(record)))
-    elif as_page:
-        output.show(Result(report.report_on(record).to_html(), {}))
-    elif as_json:
-        output.show(Result("", report.report_on(record).to_dict()))
-    else:
-        output.show(Result(report.render_human(summarize(record)), {}))
-    return 0
+        return Result(report.render_failed(record, every=every), report.failed_json(record))
+    if as_page:
+        return Result(report.report_on(record).to_html(), {})
+    if as_json:
+        return Result("", report.report_on(record).to_dict())
+    return Result(report.render_human(summarize(record)), {})
 
 
-def _compare(where: Path, names: tuple[str, str], output: Output) -> int:
+def _compare(where: Path, names: tuple[str, str]) -> Result:
     first, second = (read_run(find_run(where, name)) for name in names)
     rows = compare_runs(first, second)
     plain = {name: dict(zip(("first", "second"), pair, strict=True)) for name, pair in rows.items()}
-    output.show(Result(render_two_runs(rows), {"version": VERSION, "comparison": plain}))
-    return 0
+    return Result(render_two_runs(rows), {"version": VERSION, "comparison": plain})

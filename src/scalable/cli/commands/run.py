@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -17,14 +18,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scalable import settings
-from scalable.cli.clusters import complete_cluster, confirm
 from scalable.cli.commands.plan import plan_result
-from scalable.cli.costs import budget_option, costs_money, said_cost
-from scalable.cli.options import manifest_option, output_options, target_option
+from scalable.cli.options import (
+    Command,
+    complete_cluster,
+    confirm,
+    manifest_option,
+    output_options,
+    target_option,
+)
 from scalable.cli.output import VERSION, Output, Result
-from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_option
+from scalable.cli.plans import (
+    AskedPlan,
+    budget_of,
+    budget_option,
+    costs_money,
+    objective_options,
+    plan_option,
+    said_cost,
+)
 from scalable.cli.resuming import (
-    LAST,
     WORKFLOW,
     Resumed,
     cached_calls,
@@ -41,6 +54,7 @@ from scalable.errors import RunError
 from scalable.model import names
 from scalable.records import find
 from scalable.runs import RunPart, amend_status, read_run, report, require_writable, summarize
+from scalable.runs.finding import LATEST
 from scalable.runs.streams import StoredRows, stream_path
 from scalable.session.displays import Display, LiveDisplay
 from scalable.units import format_duration
@@ -61,7 +75,7 @@ _LONGEST_NAME = names.CLUSTER.longest - 7
 _ARGUMENTS = "scalable.workflow_arguments"
 
 
-class RunCommand(click.Command):
+class RunCommand(Command):
     """Command that leaves the arguments after ``--`` to the workflow."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -101,10 +115,10 @@ class RunCommand(click.Command):
 @click.option(
     "--resume",
     is_flag=False,
-    flag_value=LAST,
+    flag_value=LATEST,
     metavar="[RUN]",
-    help="Use the kept results of this run instead of running those tasks again; by default of "
-    "the last run of the project (and of --target) that kept any.",
+    help="Use the kept results of this run instead of running those tasks again; by default, and "
+    "with `latest`, of the last run of the project (and of --target) that kept any.",
 )
 @click.option(
     "--keep-despite-code",
@@ -144,7 +158,7 @@ def command(  # noqa: PLR0913 - what a user may say
     plan_file: Path | None,
     output: Output,
     **objective: str | None,
-) -> int:
+) -> Result:
     """Run a workflow on a target, with its progress and a report.
     With --objective, --policy, --deadline or --plan, the workflow's sessions on this manifest start
     the workers of that plan. `--dry-run` shows the plan.
@@ -157,18 +171,16 @@ def command(  # noqa: PLR0913 - what a user may say
     resume, given = split_path(resume, given)
     path, script = _manifest_and_script(given, manifest_file, workflow)
     asked = AskedPlan(**objective, budget=budget, file=plan_file)
-    if detach and (cluster is not None or synchronous):
-        raise click.UsageError("--detach makes a cluster: leave out --cluster and --synchronous")
-    _refuse_running(asked, cluster, synchronous=synchronous)
-    _refuse_new(resume, keep_despite_code=keep_despite_code)
+    if keep_despite_code and resume is None:
+        raise click.UsageError("--keep-despite-code keeps the results of a run: add --resume")
+    _refuse_running(asked, cluster, detach=detach, synchronous=synchronous)
     # Errors of the request are raised here, before anything has started.
     request, plan = asked.read(path, target)
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
     if plan is None:
         plan = asked.make(request, output, detached=detach)
     if dry_run:
-        output.show(plan_result(plan))
-        return 0
+        return plan_result(plan)
     if cluster is None:
         _confirm_start(request, plan, yes=yes or synchronous)
     else:
@@ -209,12 +221,15 @@ def command(  # noqa: PLR0913 - what a user may say
     for sentence in unkept(runs):
         output.note(sentence)
     compared = None if resumed is None else _compared(resumed, runs, request, part)
-    _report(runs, code, output, part, attached=cluster is not None, resumed=compared)
-    return code
+    return _report(runs, code, output, part, attached=cluster is not None, resumed=compared)
 
 
-def _refuse_running(asked: AskedPlan, cluster: str | None, *, synchronous: bool) -> None:
+def _refuse_running(
+    asked: AskedPlan, cluster: str | None, *, detach: bool, synchronous: bool
+) -> None:
     """Raise click.UsageError for a requested plan if sessions would not start workers for it."""
+    if detach and (cluster is not None or synchronous):
+        raise click.UsageError("--detach makes a cluster: leave out --cluster and --synchronous")
     if synchronous:
         if cluster is not None or asked.chosen:
             raise click.UsageError("--synchronous starts no workers: leave out --cluster and plans")
@@ -227,11 +242,6 @@ def _refuse_running(asked: AskedPlan, cluster: str | None, *, synchronous: bool)
             f"cluster {running!r} has its workers: start those of a plan with `scalable up --name "
             f"{running}`, and leave out {', '.join(asked.options) or '--plan'} here"
         )
-
-
-def _refuse_new(resume: str | None, *, keep_despite_code: bool) -> None:
-    if keep_despite_code and resume is None:
-        raise click.UsageError("--keep-despite-code keeps the results of a run: add --resume")
 
 
 def _compared(resumed: Path, runs: list[Path], request: Request, part: RunPart | None) -> Resumed:
@@ -415,8 +425,8 @@ def _report(
     *,
     attached: bool,
     resumed: Resumed | None,
-) -> None:
-    """Show the recorded runs, and store the script's exit code in those that it finished.
+) -> Result:
+    """Return the runs' reports, and store the script's exit code in those that it finished.
     With an ``attached`` detached cluster, whose run continues, only ``part`` of that run is shown.
     """
     texts, reports = [], []
@@ -438,8 +448,8 @@ def _report(
     data = {"version": VERSION, "exit_code": code, "reports": reports}
     if resumed is not None:
         texts.append(str(resumed))
-        data["resumed"] = resumed.to_dict()
-    output.show(Result("\n".join(texts), data))
+        data["resumed"] = asdict(resumed)
+    return Result("\n".join(texts), data, exit_code=code)
 
 
 def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:

@@ -11,77 +11,72 @@ from typing import TYPE_CHECKING
 import click
 
 from scalable import settings
-from scalable.cli.clusters import confirm
-from scalable.cli.options import output_options
+from scalable.cli.options import (
+    Command,
+    Duration,
+    confirm_removal,
+    output_options,
+    removal_options,
+    runs_dir_option,
+)
 from scalable.cli.output import VERSION, Output, Result
 from scalable.runs import chosen_runs, remove_runs, run_overviews
 from scalable.runs.report.table import shorten, table
-from scalable.units import counted, format_amount, format_duration, parse_duration
+from scalable.units import counted, format_amount, format_duration
 
 if TYPE_CHECKING:
-    from scalable.runs import RunOverview
+    from scalable.runs import KeptRun, RunOverview
 
 _HEADER = ("run", "project", "target", "state", "started", "duration", "cost", "tasks", "failed")
 _MISSING = "-"
 #: Maximum number of characters of the names of project and target in the table.
 _NAME = 16
-#: Maximum number of runs that the question names.
-_NAMED = 5
 
 
-class _Age(click.ParamType):  # type: ignore[type-arg]
-    name = "age"
-
-    def convert(
-        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        try:
-            return parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-@click.command("runs")
-@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Remove all but the last N.")
+@click.command("runs", cls=Command)
+@click.argument("action", required=False, type=click.Choice(["prune"]))
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Prune all but the last N.")
 @click.option(
     "--older-than",
-    type=_Age(),
-    metavar="AGE",
-    help="Remove runs that started more than AGE ago, such as 30d; with --keep, only those "
+    type=Duration(),
+    help="Prune runs that started more than DURATION ago, such as 30d; with --keep, only those "
     "not among the last N.",
 )
-@click.option("--yes", is_flag=True, help="Remove without asking.")
-@click.option(
-    "--runs-dir",
-    type=click.Path(path_type=Path),
-    metavar="DIRECTORY",
-    help="Directory of the runs; by default SCALABLE_RUNS_DIR, then .scalable/runs.",
-)
+@removal_options
+@runs_dir_option
 @output_options
 def command(
+    action: str | None,
     *,
     keep: int | None,
     older_than: float | None,
     yes: bool,
+    dry_run: bool,
     runs_dir: Path | None,
     output: Output,
-) -> int:
+) -> Result:
     """List the recorded runs, or remove old ones.
-    The last run comes first. With --keep or --older-than, runs are removed after a confirmation.
+    The last run comes first. With `prune`, the runs beyond --keep and --older-than are shown, and
+    removed after a confirmation.
 
     A run that crashed is shown as interrupted. Running runs, and runs written to in the last two
     minutes, are never removed. Only run directories are removed.
     """
+    limits = keep is not None or older_than is not None
+    if action is None and (limits or yes or dry_run):
+        raise click.UsageError("runs are removed by `scalable runs prune`, with the same options")
+    if action is not None and not limits:
+        raise click.UsageError("give --keep N, --older-than DURATION, or both")
     where = (runs_dir or settings.runs_dir()).absolute()
     runs, faults = run_overviews(where)
     for fault in faults:
         output.warn(fault)
-    if keep is not None or older_than is not None:
-        return _prune(runs, keep, older_than, yes=yes, output=output)
+    if action is not None:
+        chosen, kept = chosen_runs(runs, keep=keep, older_than_s=older_than)
+        return _pruned(chosen, kept, len(runs), yes=yes, dry_run=dry_run, output=output)
     data = {"version": VERSION, "runs": [run.to_dict() for run in runs], "unreadable": faults}
     text = render_runs(runs) if runs else f"{where} contains no recorded run\n"
-    output.show(Result(text, data))
-    return 0
+    return Result(text, data)
 
 
 def render_runs(runs: Sequence[RunOverview]) -> str:
@@ -112,29 +107,27 @@ def _moment(text: str | None) -> str:
         return _MISSING
 
 
-def _prune(
-    runs: Sequence[RunOverview],
-    keep: int | None,
-    older_than: float | None,
+def _pruned(
+    chosen: Sequence[RunOverview],
+    kept: Sequence[KeptRun],
+    number: int,
     *,
     yes: bool,
+    dry_run: bool,
     output: Output,
-) -> int:
-    chosen, kept = chosen_runs(runs, keep=keep, older_than_s=older_than)
-    removed: list[str] = []
-    if chosen:
-        names = ", ".join(run.run_id for run in chosen[:_NAMED])
-        more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
-        confirm(
-            f"Remove {counted(len(chosen), 'run')} of {len(runs)}: {names}{more}? "
-            "Plans no longer learn from them.",
-            yes=yes,
-        )
+) -> Result:
+    """Remove runs after a confirmation, or in a dry run only show them."""
+    runs, removed = counted(len(chosen), "run"), [run.run_id for run in chosen]
+    text = "nothing to remove\n"
+    if chosen and dry_run:
+        text = f"{render_runs(chosen)}{runs} of {number} would be removed\n"
+    elif chosen:
+        question = f"Remove {runs} of {number}? Plans no longer learn from them."
+        confirm_removal(render_runs(chosen), question, output, yes=yes)
         removed, others = remove_runs(chosen)
-        kept += others
+        kept = [*kept, *others]
+        text = f"removed {counted(len(removed), 'run')}\n" if removed else "nothing was removed\n"
     for one in kept:
         output.warn(f"{one.run_id} stays: {one.reason}")
-    text = f"removed {counted(len(removed), 'run')}\n" if removed else "nothing was removed\n"
     data = {"version": VERSION, "removed": removed, "kept": [asdict(one) for one in kept]}
-    output.show(Result(text, data))
-    return 0
+    return Result(text, {**data, "dry_run": dry_run})

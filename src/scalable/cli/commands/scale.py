@@ -6,16 +6,22 @@ from typing import Any
 
 import click
 
-from scalable.cli.clusters import confirm, name_argument, read_counts
-from scalable.cli.costs import no_prices, render_cost
-from scalable.cli.options import output_options
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.clusters import no_prices, render_cost
+from scalable.cli.options import (
+    Command,
+    confirm,
+    optional_name_argument,
+    output_options,
+    read_counts,
+)
+from scalable.cli.output import VERSION, Result
 from scalable.clusters.control import beyond_most, scale, set_budget
+from scalable.clusters.discovery import only_cluster
 
 
-@click.command()
-@name_argument
-@click.argument("counts", nargs=-1, metavar="[TAG=N...]")
+@click.command(cls=Command)
+@optional_name_argument
+@click.argument("counts", nargs=-1, metavar="[TAG=N]...")
 @click.option(
     "--yes", is_flag=True, help="Do not ask, not even when the target's limit is exceeded."
 )
@@ -27,15 +33,19 @@ from scalable.clusters.control import beyond_most, scale, set_budget
 )
 @output_options
 def command(
-    name: str, counts: tuple[str, ...], *, yes: bool, budget: float | None, output: Output
-) -> int:
-    """Set numbers of workers of pools, or the cluster's budget.
-    Counts are absolute. 0 empties a pool. The command returns at once. Workers start and stop
-    later, and busy workers finish their tasks first.
+    name: str | None, counts: tuple[str, ...], *, yes: bool, budget: float | None
+) -> Result:
+    """Set the numbers of workers, or the cluster's budget.
+    NAME may be left out if there is only one cluster. Counts are absolute. 0 empties a
+    pool. The command returns at once. Workers start and stop later, and busy workers finish their
+    tasks first.
     """
+    if name is not None and "=" in name:  # no cluster has such a name
+        counts, name = (name, *counts), None
     wanted = read_counts(counts)
     if not wanted and budget is None:
         raise click.UsageError("give TAG=N, --budget, or both")
+    name = name or only_cluster()
     beyond = beyond_most(name, wanted)
     if beyond is not None:
         total, most = beyond
@@ -48,5 +58,4 @@ def command(
     before, after = scale(name, wanted) if wanted else ({}, {})
     lines += [f"{tag}: {before.get(tag, 0)} -> {count}" for tag, count in after.items()]
     data |= {"before": before, "after": after}
-    output.show(Result("\n".join(lines) + "\n", data))
-    return 0
+    return Result("\n".join(lines) + "\n", data)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import click
 
-from scalable.cli.clusters import cluster_data, name_argument, render_status
-from scalable.cli.options import output_options
-from scalable.cli.output import VERSION, Output, Result
-from scalable.clusters.discovery import status
+from scalable.cli.clusters import render_status
+from scalable.cli.options import Command, optional_name_argument, output_options
+from scalable.cli.output import VERSION, Result
+from scalable.clusters.discovery import only_cluster, status
 
 
-@click.command()
-@name_argument
+@click.command(cls=Command)
+@optional_name_argument
 @output_options
-def command(name: str, *, output: Output) -> int:
-    """Show the state of a cluster, its pools and its managers."""
-    found = status(name)
-    output.show(Result(render_status(found), {"version": VERSION, **cluster_data(found)}))
-    return 0
+def command(name: str | None) -> Result:
+    """Show the state of a cluster, its pools and its managers.
+    NAME may be left out if there is only one cluster.
+    """
+    found = status(name or only_cluster())
+    return Result(render_status(found), {"version": VERSION, **found.to_dict()})

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalable.cli.clusters import cluster_data, complete_cluster
-from scalable.cli.options import output_options
+from scalable.cli.options import Command, optional_name_argument, output_options
 from scalable.cli.output import VERSION, Output, Result
 from scalable.clusters.discovery import look, running_clusters
 from scalable.errors import ClusterError
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 WIDTH = 100
 
 
-@click.command()
-@click.argument("name", required=False, shell_complete=complete_cluster)
+@click.command(cls=Command)
+@optional_name_argument
 @click.option("--once", is_flag=True, help="Print the present state, and exit.")
 @output_options
-def command(name: str | None, *, once: bool, output: Output) -> int:
+def command(name: str | None, *, once: bool, output: Output) -> Result | None:
     """Watch pools, tasks, failures and costs in the terminal.
     NAME is a cluster, or a session in another process of yours, by its name or its run's name.
     Without NAME, list all running clusters and sessions. --once works without a terminal and
@@ -39,15 +38,13 @@ def command(name: str | None, *, once: bool, output: Output) -> int:
     """
     if not once:
         _run(name)
-        return 0
+        return None
     if name is not None:
-        output.show(_page_result(*look(name)))
-        return 0
+        return _page_result(*look(name))
     living = running_clusters()
     for error in living.errors:
         output.warn(error)
-    output.show(_listed(living))
-    return 0
+    return _listed(living)
 
 
 def _run(name: str | None) -> None:
@@ -75,6 +72,6 @@ def _page_result(overview: Overview, events: Events) -> Result:
 def _listed(living: RunningClusters) -> Result:
     table = clusters_table(living.clusters, living.runs, time.time())
     lines = table.lines(WIDTH) if table.rows else [table.empty]
-    rows = [{**cluster_data(s), "run": living.runs.get(s.id)} for s in living.clusters]
+    rows = [{**s.to_dict(), "run": living.runs.get(s.id)} for s in living.clusters]
     data = {"version": VERSION, "clusters": rows, "errors": list(living.errors)}
     return Result("\n".join(lines) + "\n", data)

@@ -11,27 +11,34 @@ from typing import TYPE_CHECKING
 import click
 
 from scalable.cli.clusters import (
-    Duration,
-    cluster_data,
-    confirm,
+    no_prices,
     render_changes,
+    render_cost,
     render_progress,
     render_status,
 )
-from scalable.cli.costs import (
+from scalable.cli.options import (
+    Command,
+    Duration,
+    confirm,
+    manifest_argument,
+    output_options,
+    target_option,
+)
+from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.plans import (
+    AskedPlan,
+    budget_of,
     budget_option,
     costs_money,
-    no_prices,
-    render_cost,
+    objective_options,
+    plan_option,
     said_cost,
     said_of_managers,
 )
-from scalable.cli.options import manifest_argument, output_options, target_option
-from scalable.cli.output import VERSION, Output, Result
-from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_option
 from scalable.clusters.control import scale, set_budget
 from scalable.clusters.record import default_name
-from scalable.clusters.resuming import resume, running_cluster
+from scalable.clusters.resuming import restart_managers, running_cluster
 from scalable.clusters.services import READY_TIMEOUT_S, wait_for_managers, wait_until_ready
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
 from scalable.model import ClusterStatus, DeploymentSpec, Plan, names
@@ -45,10 +52,12 @@ if TYPE_CHECKING:
     from scalable.session.request import Request
 
 
-@click.command()
+@click.command(cls=Command)
 @manifest_argument
 @target_option("The target to start it on; by default SCALABLE_TARGET, local, or the only one.")
-@click.option("--name", help="Name of the cluster; by default made of project and target.")
+@click.option(
+    "--name", metavar="NAME", help="Name of the cluster; by default made of project and target."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--no-wait", is_flag=True, help="Return before workers have started.")
 @click.option("--no-workers", is_flag=True, help="Start only the scheduler.")
@@ -59,7 +68,7 @@ if TYPE_CHECKING:
 @click.option("--processes", is_flag=True, help="On local targets: run each worker as a process.")
 @click.option(
     "--dashboard",
-    metavar="ADDRESS",
+    metavar="[HOST]:PORT",
     help="Serve the dashboard at this address, such as :8787; on loopback unless a host is given.",
 )
 @objective_options
@@ -82,7 +91,7 @@ def command(  # noqa: PLR0913 - what a user may say
     plan_file: Path | None,
     output: Output,
     **objective: str | None,
-) -> int:
+) -> Result:
     """Start a cluster that keeps running after this command.
     A running cluster of the same name is scaled to the plan's counts.
     """
@@ -128,8 +137,7 @@ def command(  # noqa: PLR0913 - what a user may say
         if running is None:
             raise
         return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
-    _show(status, output, changed=True)
-    return 0
+    return _shown(status, changed=True)
 
 
 @contextmanager
@@ -206,7 +214,7 @@ def _change(
     yes: bool,
     wait: bool,
     output: Output,
-) -> int:
+) -> Result:
     from scalable.session.detached import MANIFEST_CHANGED, changes_since
 
     _refuse_other_target(directory, request)
@@ -246,8 +254,7 @@ def _change(
             output.note("nothing to change")
         if status.state == "starting" and options.workers:
             _wait(directory, output, wait=wait, workers=True)
-    _show(status_of(directory, time.time()), output, changed=bool(counts))
-    return 0
+    return _shown(status_of(directory, time.time()), changed=bool(counts))
 
 
 def _refuse_other_target(directory: ClusterDirectory, request: Request) -> None:
@@ -269,7 +276,7 @@ def _bring_managers(
     from scalable.session.detached import requested_managers
 
     if directory.record().managers:
-        started = resume(directory.id)
+        started = restart_managers(directory.id)
     elif options.workers:
         requests = requested_managers(request, options)
         add_managers(directory, requests)
@@ -286,16 +293,16 @@ def _wait(
 ) -> ClusterStatus:
     if not wait:
         return status_of(directory, time.time())
-    began = time.monotonic()
-    with output.display() as view:
+    began, show = time.monotonic(), output.display()
+    return wait_until_ready(
+        directory,
+        lambda status: show(time.monotonic() - began, render_progress(status)),
+        READY_TIMEOUT_S,
+        workers=workers,
+    )
 
-        def show(status: ClusterStatus) -> None:
-            view.tell(time.monotonic() - began, render_progress(status))
 
-        return wait_until_ready(directory, show, READY_TIMEOUT_S, workers=workers)
-
-
-def _show(status: ClusterStatus, output: Output, *, changed: bool) -> None:
+def _shown(status: ClusterStatus, *, changed: bool) -> Result:
     text = render_status(status) + f"\nConnect with: scalable connect {status.name}\n"
-    data = {"version": VERSION, "changed": changed, "cluster": cluster_data(status)}
-    output.show(Result(text, data))
+    data = {"version": VERSION, "changed": changed, "cluster": status.to_dict()}
+    return Result(text, data)

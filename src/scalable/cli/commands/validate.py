@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from scalable import settings
-from scalable.cli.options import manifest_argument, output_options, target_option
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, manifest_argument, output_options, target_option
+from scalable.cli.output import VERSION, Result
 from scalable.errors import ManifestError
 from scalable.model import Diagnostic, ValidationReport
+from scalable.units import counted
 
 
-@click.command()
+@click.command(cls=Command)
 @manifest_argument
 @target_option("Check only this target; by default all targets.")
 @click.option(
@@ -24,14 +25,13 @@ from scalable.model import Diagnostic, ValidationReport
     help="Also ask the live system, such as Slurm for its limits. Nothing is started.",
 )
 @output_options
-def command(manifest: Path | None, target: str | None, *, live: bool, output: Output) -> int:
+def command(manifest: Path | None, target: str | None, *, live: bool) -> Result:
     """Check a manifest; list every error with its position and a hint."""
     path = settings.manifest_path(manifest)
     report, targets = check(path, target)
     if live and report.ok:
         report.extend(_live(path, target))
-    output.show(validation_result(path, report, targets))
-    return 0 if report.ok else ManifestError.exit_code
+    return validation_result(path, report, targets)
 
 
 def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, ...]]:
@@ -67,12 +67,12 @@ def _live(path: Path, target: str | None) -> list[Diagnostic]:
 def validation_result(path: Path, report: ValidationReport, targets: Sequence[str]) -> Result:
     """Return the result of a check."""
     lines = [diagnostic.render() for diagnostic in (*report.errors, *report.warnings)]
-    warnings = _count(report.warnings, "warning")
+    warnings = [counted(len(report.warnings), "warning")] if report.warnings else []
     if report.ok:
         names = f"target{'s' * (len(targets) != 1)} {', '.join(targets)}"
-        lines.append(f"{path} is valid for {names}" + (f" ({warnings})" if warnings else ""))
+        lines.append(f"{path} is valid for {names}" + (f" ({warnings[0]})" if warnings else ""))
     else:
-        counts = [_count(report.errors, "error"), *([warnings] if warnings else [])]
+        counts = [counted(len(report.errors), "error"), *warnings]
         lines.append(f"{path} cannot be used: {', '.join(counts)}")
     data = {
         "version": VERSION,
@@ -81,13 +81,9 @@ def validation_result(path: Path, report: ValidationReport, targets: Sequence[st
         "targets": list(targets),
         **report.to_dict(),
     }
-    return Result("\n".join(lines) + "\n", data, faulty=not report.ok)
+    code = 0 if report.ok else ManifestError.exit_code
+    return Result("\n".join(lines) + "\n", data, faulty=not report.ok, exit_code=code)
 
 
 def _as_diagnostic(error: ManifestError, path: Path) -> Diagnostic:
     return Diagnostic(error.code, (), error.message, hint=error.hint, file=str(path))
-
-
-def _count(findings: Sequence[Diagnostic], noun: str) -> str:
-    count = len(findings)
-    return f"{count} {noun}{'s' * (count != 1)}" if count else ""

@@ -107,7 +107,7 @@ class CloudServices:
         frame = await self._frame(cloud, cluster)
         # A manager on a machine has no right to store files, but its starter has.
         await keep_worker_files(cloud, frame, manager, self._spec, security_of(cluster.pem()))
-        hint = f"run `scalable resume {cluster.record().name}` later"
+        hint = f"run `scalable manager restart {cluster.record().name}` later"
         files = self._files(frame, cluster, manager)
         await start_manager(cloud, frame, manager, files, hint)
         await _refuse_ended(cloud, frame, cluster, manager)
