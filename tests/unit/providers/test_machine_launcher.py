@@ -165,7 +165,7 @@ def test_a_machine_that_is_not_reported_any_more_is_lost(monkeypatch):
         await launcher.launch(entries("a"))
         cloud.things.clear()
         await until(lambda: launcher.observe()["a"].state is UnitState.ENDED)
-        assert "does not know" in launcher.observe()["a"].reason
+        assert "does not list" in launcher.observe()["a"].reason
 
     run(scenario)
 
