@@ -236,7 +236,7 @@ def _match(
 
 
 def _each_named_once(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
-    """Return the tasks without repeated names, keeping the first pool of each name."""
+    """Return the first task of each name, in order: one pool for each name."""
     found: dict[str, TaskSpec] = {}
     for task in tasks:
         found.setdefault(task.name, task)

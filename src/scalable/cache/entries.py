@@ -87,7 +87,7 @@ _NAMES = tuple(field.name for field in fields(Entry))
 
 @dataclass(frozen=True)
 class Header:
-    """Entry with the information for reading its payload."""
+    """An entry, and what is needed to read its payload."""
 
     entry: Entry
     #: SHA-256 of the payload in hexadecimal digits.

@@ -37,8 +37,8 @@ class SharedParts:
 @dataclass
 class ResumableFunction:
     """Function that takes its result from the resumed run, or runs and stores its result.
-    It runs in the task's process, which has the arguments. Keys cover the content of arguments that
-    other tasks produced, since random results have no other identity. A task without a key runs.
+    It runs in the task's process, which has the arguments. In the key, results of other tasks count
+    by their content, since equal tasks may return different results. A task without a key runs.
     """
 
     function: Callable[..., Any]

@@ -70,7 +70,7 @@ class RunResults:
 
     @cached_property
     def is_here(self) -> bool:
-        """True if this process can read the run's directory. Containers may not have it."""
+        """True if this process can read the run's directory. A container might lack it."""
         return self._directory.parent.is_dir()
 
     @property

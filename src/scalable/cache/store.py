@@ -233,7 +233,7 @@ class ResultStore:
         return removed
 
     def usage(self) -> Usage:
-        """Return number and size of the entries, without reading them."""
+        """Return the number and size of the entries, without reading them."""
         sizes = [stored.size for stored in self._place.stored()]
         return Usage(len(sizes), sum(sizes))
 

@@ -142,7 +142,7 @@ class _Script:
 
 class _Elsewhere:
     """Signals received by another thread of this process, where they are not blocked.
-    Their sender is unknown, so SIGINT counts as Ctrl-C if keys of a terminal reach this process.
+    Their sender is unknown: SIGINT counts as Ctrl-C if this is a terminal's foreground process.
     """
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class _Elsewhere:
 
 
 def _gets_keys() -> bool:
-    """Return whether keys of a terminal reach this process."""
+    """Return whether this process is in the foreground of a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)
     except OSError:

@@ -159,7 +159,7 @@ def refuse_gone(directory: ClusterDirectory) -> None:
 
 
 def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, str] | None:
-    """Return (total workers, limit as "option N") if new counts would exceed the target's limit.
+    """Return (total workers, "max_workers 8") if new counts would exceed such a target limit.
     Return None otherwise, or if there are several managers. ClusterError for an unknown pool.
     """
     directory = find(name)

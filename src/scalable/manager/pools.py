@@ -110,7 +110,7 @@ class Pool:
 
 
 def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:
-    """Return a pool's status from the names of its desired units and all pools' units."""
+    """Return a pool's status from the names of its desired units, and from all pools' units."""
     own = {unit.name: unit for unit in units if unit.pool == pool.tag}
     phases = Counter(unit.phase for unit in own.values())
     waiting = [unit.waiting for unit in own.values() if unit.waiting]

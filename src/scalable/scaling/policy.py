@@ -605,7 +605,7 @@ def first_try(view: PoolView, loads: Loads, most: int) -> int:
 
 
 def bounded(view: PoolView, count: int, reason: str) -> tuple[int, str]:
-    """Return a count within the bounds of a pool, and its reason."""
+    """Clamp a count to a pool's bounds. Return it and the reason."""
     high = view.maximum if view.maximum is not None else max(count, view.busy, view.minimum)
     low = max(view.minimum, view.busy)
     bounded = min(max(count, low), high)

@@ -603,7 +603,7 @@ def refuse_start() -> None:
     process = sys.modules.get("multiprocessing.process")
     if process is not None and getattr(process.current_process(), "_inheriting", False):
         raise ClusterError(
-            "the script starts a session while a process of multiprocessing imports it",
+            "the script starts a session while a multiprocessing child imports it",
             hint="move the script's code under: if __name__ == '__main__':",
         )
 

@@ -135,7 +135,7 @@ def list_results(
     store: ResultStore,
 ) -> Result:
     """List the cached results, by default the newest first.
-    The column "saves" shows the task's running time, which an equal task saves.
+    The column "saves" shows the running time that a cache hit saves.
     """
     items = list(store.inventory())
     rows = [
@@ -257,7 +257,7 @@ def verify(*, removing: bool, store: ResultStore) -> Result:
 
 @command.command()
 @click.option("--limit", type=Size(), help="Size that all results may have.")
-@click.option("--max-age", type=Duration(), help="Remove what was not used for so long.")
+@click.option("--max-age", type=Duration(), help="Remove results unused for this long.")
 @removal_options
 @_store_options
 @output_options

@@ -42,7 +42,7 @@ def command() -> None:
 @click.option(
     "--scheduler-address",
     metavar="HOST:PORT",
-    help="Scheduler address for its workers, if it differs from the manager's own.",
+    help="Scheduler address for the workers, if not the same as the manager's.",
 )
 @output_options
 def attach(

@@ -244,7 +244,7 @@ async def dry_run(
     api: KubernetesApi, pod: render.Object
 ) -> RefusedError | LimitReachedError | render.Object:
     """Return the error with which Kubernetes would refuse a pod now, or the pod that it would make.
-    The pod is as given if the user may not create pods.
+    Return ``pod`` itself if there can be no dry run.
     """
     pods = Resource("pods", pod["metadata"]["namespace"])
     try:
