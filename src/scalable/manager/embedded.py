@@ -332,7 +332,7 @@ class EntrySecurity:
         self._in_files: Any = None
 
     def options_for(self, cls: Any, name: Any, options: dict[str, Any]) -> dict[str, Any]:
-        """Add needed ``security`` to options. Raises ProviderError if the class does not take it."""
+        """Add needed ``security`` to options. Raises ProviderError if the class takes none."""
         security = self._security
         if "security" in options or not getattr(security, "require_encryption", False):
             return options
