@@ -186,6 +186,25 @@ def test_a_status_for_programs(invoke, recorded):
         assert (result.code, json.loads(result.out)) == (0, {"version": 1, **ROW})
 
 
+@pytest.mark.parametrize(
+    ("idle", "live", "shown"),
+    [
+        (60, None, "in 1 m 00 s without work"),
+        (60, 3000, "in 1 m 00 s without work, in 50 m 00 s in any case"),
+        (3000, 60, "in 1 m 00 s in any case"),
+        (None, 60, "in 1 m 00 s"),
+    ],
+)
+def test_a_status_has_the_times_when_a_cluster_ends(
+    invoke, recorded, monkeypatch, idle, live, shown
+):
+    now = time.time()
+    ends = {"idle_ends_at": idle and now + idle, "ends_at": live and now + live}
+    recorded(status=ends)
+    monkeypatch.setattr("scalable.cli.clusters.time.time", lambda: now)
+    assert f"Ends:      {shown}\n" in invoke("status", "one").out
+
+
 def test_a_status_for_people(invoke, recorded):
     ends = time.time() + 599.5
     recorded(status={"idle_ends_at": ends, "state": "degraded", "reason": "model lacks 1 worker"})
@@ -481,6 +500,17 @@ def test_down_of_one_that_failed_clears_it_away(invoke, recorded):
     assert invoke("down", "one", "--yes").code == 0
     assert not directory.path.exists()
     assert invoke("down", "one", "--yes").code == 0
+
+
+def test_scale_says_that_a_pool_no_longer_follows_its_load(invoke, monkeypatch, recorded):
+    recorded(status={"adaptive": {"model": [0, 5]}})
+    monkeypatch.setattr(
+        "scalable.cli.commands.scale.scale",
+        lambda name, counts: ({"model": 2, "analysis": 1}, counts),
+    )
+    assert invoke("scale", "one", "model=3", "analysis=2").out == (
+        "model: 2 -> 3; it no longer follows its load\nanalysis: 1 -> 2\n"
+    )
 
 
 @pytest.mark.parametrize("option", ["max_workers", "at_most"])

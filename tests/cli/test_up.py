@@ -299,12 +299,45 @@ def test_a_changed_manifest_is_shown_and_applied(invoke, manifest, started, orde
     assert (result.code, started) == (0, [])
     assert result.err == (
         "cluster 'one' is already running (running)\n"
-        "the manifest has changed since the cluster started; its workers keep their resources\n"
+        "the manifest has changed since the cluster started; the running cluster keeps what it has\n"
         "  + model: 1 -> 2 workers\n"
         "  - analysis: 3 -> 1 workers\n"
         "[   0 s] running | model: 1/1 workers | analysis: 3/3 workers\n"
     )
     assert orders == [(ID, {"model": 2, "analysis": 1})]
+
+
+def test_limits_that_a_running_cluster_keeps_are_named(invoke, manifest, started, orders):
+    put_on_record(managers=LOCAL, lock=lock(), idle_timeout_s=1800.0, time_to_live_s=None)
+    said = "a running cluster keeps its"
+    result = invoke("up", "--name", "one", "--idle-timeout", "2h", "--ttl", "3h")
+    assert (result.code, f"{said} idle timeout and time to live" in result.err) == (0, True)
+    assert said not in invoke("up", "--name", "one", "--idle-timeout", "30m").err
+
+
+def test_pools_that_follow_their_load_are_not_set(invoke, manifest, started, orders):
+    pools = {"model": pool(1, 1), "analysis": pool(3, 3)}
+    status = {"pools": pools, "adaptive": {"model": [0, 5]}}
+    put_on_record(managers=LOCAL, lock=lock(), status=status)
+    assert "analysis: 3 -> 1" in invoke("up", "--name", "one").err
+    assert orders == [(ID, {"analysis": 1})]
+
+
+def test_a_missing_secret_is_an_error_before_the_question(invoke, manifest, started, monkeypatch):
+    text = Path("scalable.yaml").read_text()
+    assert "model: {cpus: 1," in text
+    secret = "model: {cpus: 1, secrets: {KEY: {env: NOT_SET}},"
+    Path("scalable.yaml").write_text(text.replace("model: {cpus: 1,", secret))
+    result = invoke("up", "--name", "one")
+    assert (result.code, started) == (5, [])
+    assert "secret KEY: the variable NOT_SET is not set" in result.err
+    checked = invoke("validate", "--check", "--target", "local")
+    assert (checked.code, "NOT_SET is not set [components.model.secrets]" in checked.out) == (
+        2,
+        True,
+    )
+    monkeypatch.setenv("NOT_SET", "now")
+    assert invoke("validate", "--check", "--target", "local").code == 0
 
 
 def test_what_has_changed_in_the_manifest_is_named(invoke, manifest, started, orders):
@@ -316,7 +349,7 @@ def test_what_has_changed_in_the_manifest_is_named(invoke, manifest, started, or
     Path("scalable.yaml").write_text(changed)
     err = invoke("up", "--name", "one").err
     assert (
-        "its workers keep their resources\n"
+        "the running cluster keeps what it has\n"
         "  components.model.cpus: 1 -> 2\n"
         "  components.model.env.TOKEN: changed\n"
     ) in err

@@ -231,3 +231,19 @@ def test_a_storage_that_workers_do_not_see_is_a_warning(invoke, project):
     ((_, message),) = warnings("memory://x", "cluster")
     assert message.startswith("memory://x is the memory of each process")
     assert warnings("s3://bucket/x", "other") == []
+
+
+def test_a_check_names_the_target_that_was_asked(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scalable.yaml").write_text(
+        "version: 1\nproject: {name: p}\n"
+        "targets: {local: {provider: local}, other: {provider: local}}\n"
+        "components: {a: {cpus: 1}}\n"
+    )
+    result = invoke("validate", "--check")
+    assert result.code == 0
+    assert "Only local was asked: check another target with --check --target\n" in result.out
+    assert "was asked" not in invoke("validate", "--check", "--target", "other").out
+    assert "was asked" not in invoke("validate").out
+    value = json.loads(invoke("validate", "--check", "--format", "json").out)
+    assert (value["targets"], value["checked"]) == (["local", "other"], "local")

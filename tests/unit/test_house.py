@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "scalable"
 BUDGETS = {
     "base": (1_900, 14),
     "cache": (5_550, 27),
-    "cli": (4_650, 32),
+    "cli": (4_700, 32),
     "client": (8_450, 23),
     "clusters": (4_900, 23),
     "containers": (900, 4),
@@ -34,7 +34,7 @@ BUDGETS = {
     "runs": (5_200, 33),
     "scaling": (2_700, 13),
     "scheduler": (7_450, 23),
-    "session": (2_200, 9),
+    "session": (2_250, 9),
     "views": (2_100, 17),
     "watch": (3_050, 25),
     "worker": (3_200, 14),

@@ -54,13 +54,12 @@ def render_status(status: ClusterStatus) -> str:
     if status.dashboard:
         lines.append(f"Dashboard: {status.dashboard}")
     lives = status.state in ("starting", "running", "degraded", "unmanaged")
-    ends = [(moment, "") for moment in (status.ends_at,) if moment is not None]
-    if status.idle_ends_at is not None:
-        ends.append((status.idle_ends_at, " without work"))
-    if lives and ends:
-        moment, words = min(ends)
-        left = format_duration(max(0.0, moment - time.time()))
-        lines.append(f"Ends:      in {left}{words}")
+    ends = [] if status.idle_ends_at is None else [(status.idle_ends_at, " without work")]
+    if status.ends_at is not None:
+        ends.append((status.ends_at, " in any case" if ends else ""))
+        ends = ends[-1:] if ends[0][0] >= status.ends_at else ends
+    left = [f"{format_duration(max(0.0, at - time.time()))}{words}" for at, words in ends]
+    lines += [f"Ends:      in {', in '.join(left)}"] if lives and left else []
     cost = status.cost
     lines += [] if cost is None else render_cost(cost)
     pools = [

@@ -22,6 +22,7 @@ from scalable.clusters.creation import (
 from scalable.clusters.record import default_name
 from scalable.clusters.resuming import running_cluster
 from scalable.clusters.services import wait_until_ready
+from scalable.clusters.specs import secrets_of
 from scalable.errors import ManifestError, NameTakenError, PlanError
 from scalable.session.request import Request
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scalable.session")
 
 MANIFEST_CHANGED = (
-    "the manifest has changed since the cluster started; its workers keep their resources"
+    "the manifest has changed since the cluster started; the running cluster keeps what it has"
 )
 
 
@@ -59,7 +60,10 @@ def requested_managers(request: Request, options: DetachOptions) -> Mapping[str,
     """Return the worker managers of a detached cluster by id. Raises ManifestError."""
     request.require_valid()
     request.require_clusters()
-    return manager_requests(request.manifest, detached_manifest(request.resolved, options))
+    requests = manager_requests(request.manifest, detached_manifest(request.resolved, options))
+    for manager in requests.values():
+        secrets_of(manager.spec)  # a missing one is an error before any question
+    return requests
 
 
 def use_or_create(

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
-from scalable.errors import ManifestError
+from scalable.errors import ClusterError, ManifestError
+from scalable.files import read_secrets
 from scalable.model import DeploymentSpec, Diagnostic, ValidationReport, names
 from scalable.providers.registry import get_provider, inside_job_of, option_models, provider_traits
 from scalable.storage import scheme_of
@@ -166,7 +168,16 @@ class Request:
         report = ValidationReport()
         found = self.provider.check(self.spec)
         report.extend(self.resolved.locate(d) for d in [*found.errors, *found.warnings])
+        report.extend(self.resolved.locate(d) for d in self._lacking_secrets())
         return report
+
+    def _lacking_secrets(self) -> Iterator[Diagnostic]:
+        directory = None if self.spec.workflow_dir is None else Path(self.spec.workflow_dir)
+        for tag, component in self.spec.components.items():
+            try:
+                read_secrets(component.secrets, directory)
+            except ClusterError as error:
+                yield Diagnostic("E_BAD_OPTION", ("components", tag, "secrets"), str(error))
 
     def scripts(self) -> Mapping[str, str]:
         """Map tags to the start scripts of their workers. May raise NotImplementedError."""

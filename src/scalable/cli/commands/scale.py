@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from scalable.cli.options import (
 from scalable.cli.output import VERSION, Result
 from scalable.clusters.control import beyond_most, scale, set_budget
 from scalable.clusters.discovery import only_cluster
+from scalable.records import find, status_of
 
 
 @click.command(cls=Command)
@@ -55,7 +57,10 @@ def command(
     if budget is not None:
         data["cost"] = set_budget(name, budget)
         lines += render_cost(data["cost"]) if data["cost"] else [no_prices(budget)]
+    adaptive = status_of(find(name), time.time()).adaptive if wanted else {}
     before, after = scale(name, wanted) if wanted else ({}, {})
-    lines += [f"{tag}: {before.get(tag, 0)} -> {count}" for tag, count in after.items()]
+    for tag, count in after.items():
+        fixed = "; it no longer follows its load" if tag in adaptive else ""
+        lines.append(f"{tag}: {before.get(tag, 0)} -> {count}{fixed}")
     data |= {"before": before, "after": after}
     return Result("\n".join(lines) + "\n", data)

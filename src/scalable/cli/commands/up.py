@@ -235,7 +235,12 @@ def _change(
         output.note(MANIFEST_CHANGED)
         for line in changes_since(directory, request, options):
             output.note(f"  {line}")
-    lines = render_changes(now, then)
+    kept = _kept_limits(directory, options)
+    if kept:
+        output.warn(f"a running cluster keeps its {' and '.join(kept)}")
+    # A count would stop a pool from following its load.
+    then = {tag: count for tag, count in then.items() if tag not in status.adaptive}
+    lines = render_changes({tag: now[tag] for tag in now if tag not in status.adaptive}, then)
     for line in lines:
         output.note(line)
     counts = {t: n for t, n in then.items() if t in now and n != now[t]}
@@ -255,6 +260,16 @@ def _change(
         if status.state == "starting" and options.workers:
             _wait(directory, output, wait=wait, workers=True)
     return _shown(status_of(directory, time.time()), changed=bool(counts))
+
+
+def _kept_limits(directory: ClusterDirectory, options: DetachOptions) -> list[str]:
+    """Return names of the requested limits that a running cluster does not take."""
+    record = directory.record()
+    asked = {
+        "idle timeout": (options.idle_timeout_s, record.idle_timeout_s),
+        "time to live": (options.time_to_live_s, record.time_to_live_s),
+    }
+    return [name for name, (new, now) in asked.items() if new is not None and new != now]
 
 
 def _refuse_other_target(directory: ClusterDirectory, request: Request) -> None:

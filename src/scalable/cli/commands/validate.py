@@ -22,16 +22,19 @@ from scalable.units import counted
     "--check",
     "live",
     is_flag=True,
-    help="Also ask the live system, such as Slurm for its limits. Nothing is started.",
+    help="Also ask the live system, such as Slurm for its limits, of --target or else of the "
+    "target that would run. Nothing is started.",
 )
 @output_options
 def command(manifest: Path | None, target: str | None, *, live: bool) -> Result:
     """Check a manifest; list every error with its position and a hint."""
     path = settings.manifest_path(manifest)
     report, targets = check(path, target)
+    checked = None
     if live and report.ok:
-        report.extend(_live(path, target))
-    return validation_result(path, report, targets)
+        checked, found = _live(path, target)
+        report.extend(found)
+    return validation_result(path, report, targets, checked)
 
 
 def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, ...]]:
@@ -56,21 +59,26 @@ def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, 
     return report, targets
 
 
-def _live(path: Path, target: str | None) -> list[Diagnostic]:
+def _live(path: Path, target: str | None) -> tuple[str, list[Diagnostic]]:
     """Check a target, by default the one that would run, against the live system."""
     from scalable.session.request import Request
 
-    found = Request.read(path, target).check()
-    return [*found.errors, *found.warnings]
+    request = Request.read(path, target)
+    found = request.check()
+    return request.target, [*found.errors, *found.warnings]
 
 
-def validation_result(path: Path, report: ValidationReport, targets: Sequence[str]) -> Result:
-    """Return the result of a check."""
+def validation_result(
+    path: Path, report: ValidationReport, targets: Sequence[str], checked: str | None = None
+) -> Result:
+    """Return the result of a check. ``checked`` is the target whose live system was asked."""
     lines = [diagnostic.render() for diagnostic in (*report.errors, *report.warnings)]
     warnings = [counted(len(report.warnings), "warning")] if report.warnings else []
     if report.ok:
         names = f"target{'s' * (len(targets) != 1)} {', '.join(targets)}"
         lines.append(f"{path} is valid for {names}" + (f" ({warnings[0]})" if warnings else ""))
+        if checked is not None and len(targets) > 1:
+            lines.append(f"Only {checked} was asked: check another target with --check --target")
     else:
         counts = [counted(len(report.errors), "error"), *warnings]
         lines.append(f"{path} cannot be used: {', '.join(counts)}")
@@ -79,6 +87,7 @@ def validation_result(path: Path, report: ValidationReport, targets: Sequence[st
         "ok": report.ok,
         "manifest": str(path),
         "targets": list(targets),
+        **({} if checked is None else {"checked": checked}),
         **report.to_dict(),
     }
     code = 0 if report.ok else ManifestError.exit_code
