@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from scalable.errors import ClusterError
 
@@ -123,6 +124,29 @@ def private_directory(path: Path) -> Path:
     if status.st_mode & _OTHERS:
         path.chmod(0o700)
     return path
+
+
+# Regular files ------------------------------------------------------------------------------------
+
+
+def open_regular(path: Path, buffering: int = -1) -> BinaryIO:
+    """Open a regular file for reading. A pipe or a device is a FileNotFoundError, and never blocks.
+    Other users may have put one into a shared directory.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = IsADirectoryError if stat.S_ISDIR(mode) else FileNotFoundError
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENOENT
+        raise kind(number, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb", buffering)
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file. Raises the errors of :func:`open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 # Secrets ------------------------------------------------------------------------------------------

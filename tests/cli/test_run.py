@@ -323,6 +323,24 @@ def test_a_program_in_the_background_can_be_interrupted_all_the_same(
         assert process.wait(timeout=120) == 130
 
 
+def test_a_hangup_that_was_ignored_stays_ignored(script, eventually, project):
+    """As after nohup."""
+    script(
+        "import pathlib, time\npathlib.Path('ready').touch()\n"
+        "while not pathlib.Path('go').exists():\n    time.sleep(0.05)\n"
+    )
+    starter = (
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    command = [sys.executable, "-c", starter, "-m", "scalable", "run"]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        eventually((project / "ready").exists)
+        process.send_signal(signal.SIGHUP)
+        (project / "go").touch()
+        assert process.wait(timeout=120) == 0
+
+
 TERMINAL = """\
 import os, pty, pathlib, sys, time
 pid, terminal = pty.fork()

@@ -1,6 +1,8 @@
 """Programs as tasks: `scalable.command`."""
 
 import gc
+import os
+import signal
 import sys
 
 import psutil
@@ -132,3 +134,18 @@ def test_arguments_that_do_not_fit_are_type_errors(args, kwargs, words):
 def test_an_empty_template_is_refused():
     with pytest.raises(ValueError, match="empty"):
         scalable.command(" ")
+
+
+def test_a_program_in_the_background_does_not_hold_up_the_timeout(tmp_path):
+    line = f"sh -c 'sleep 300 & echo $! > {tmp_path}/pid; echo started'"
+    try:
+        with pytest.raises(RunError, match="sh was killed after 1 s"):
+            scalable.command(line, timeout="1s")()  # pytest's own limit is shorter than the sleep
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e308])
+def test_a_timeout_is_a_positive_number_of_seconds(timeout):
+    with pytest.raises(ValueError, match="timeout must be a positive number of seconds"):
+        scalable.command("true", timeout=timeout)

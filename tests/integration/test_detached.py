@@ -231,6 +231,25 @@ def test_run_detach_deletes_its_own_cluster(place, tmp_path, end):
     nothing_is_left(tmp_path)
 
 
+def test_run_detach_deletes_a_cluster_whose_creation_is_interrupted(place, tmp_path):
+    (tmp_path / "workflow.py").touch()
+    code = (
+        "import os, signal, sys\n"
+        "from scalable.clusters import creation\n"
+        "from scalable.cli.main import main\n"
+        "start = creation.services.start_manager\n"
+        "def interrupted(*args):\n"
+        "    start(*args)\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "creation.services.start_manager = interrupted\n"
+        "main(['run', '--target', 'local', '--detach'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 143, done.stderr
+    nothing_is_left(tmp_path)
+
+
 def test_run_detach_makes_its_cluster_itself(place, tmp_path):
     (tmp_path / "workflow.py").touch()
     for option in ("--cluster=one", "--synchronous"):

@@ -24,7 +24,7 @@ BUDGETS = {
     "containers": (900, 4),
     "dask_compat": (3_700, 9),
     "manager": (2_950, 10),
-    "manifest": (3_000, 14),
+    "manifest": (3_050, 14),
     "model": (2_550, 14),
     "planning": (3_350, 18),
     "pricing": (500, 5),

@@ -32,6 +32,8 @@ STOP_GRACE_S = 20.0
 TICK_S = 0.5
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+#: Signals that stay ignored if they were, as SIGHUP after nohup.
+_MAY_BE_IGNORED = (signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130
 _PR_SET_PDEATHSIG = 1
 # Linux's sender of a signal for a key pressed on the terminal (si_code of siginfo).
@@ -74,7 +76,7 @@ def run_script(
     # A process group of its own keeps keys from the script of a background job. Without a terminal,
     # a signal to this whole group would otherwise reach the script twice.
     apart = signal.getsignal(signal.SIGINT) is signal.SIG_IGN or not _gets_keys()
-    with _blocked(_SIGNALS) as mask, _Elsewhere() as elsewhere:
+    with _blocked(_received()) as mask, _Elsewhere() as elsewhere:
         child = subprocess.Popen(
             command,
             env=dict(environment),
@@ -150,7 +152,7 @@ class _Elsewhere:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in set(_received()) - {signal.SIGCHLD}:
             self._before[number] = signal.signal(number, self._catch)
         return self
 
@@ -164,6 +166,12 @@ class _Elsewhere:
     def take(self) -> tuple[int, bool] | None:
         """Return the next signal, and whether the terminal seems to have sent it, or None."""
         return (self._caught.pop(0), _gets_keys()) if self._caught else None
+
+
+def _received() -> list[signal.Signals]:
+    """Return the signals to act on: not those that were ignored when this process started."""
+    ignored = {n for n in _MAY_BE_IGNORED if signal.getsignal(n) is signal.SIG_IGN}
+    return [number for number in _SIGNALS if number not in ignored]
 
 
 def _gets_keys() -> bool:
@@ -195,10 +203,10 @@ def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[set[int]]:
 def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
     """Return a signal (None: timeout), and whether the terminal sent it to the script too."""
     if sys.platform == "linux":
-        info = signal.sigtimedwait(_SIGNALS, timeout_s)
+        info = signal.sigtimedwait(_received(), timeout_s)
         return (None, False) if info is None else (info.si_signo, info.si_code == _SI_KERNEL)
     time.sleep(timeout_s)
-    pending = signal.sigpending() & set(_SIGNALS)
+    pending = signal.sigpending() & set(_received())
     return (signal.sigwait(pending), _gets_keys()) if pending else (None, False)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pdb  # noqa: T100 - the debugger is what this module is for
 import sys
 import traceback
 from typing import Any
@@ -45,6 +44,8 @@ def debug_failed_task(client: Any, future: Any) -> None:
     except ClusterError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the user's task raises
+        import pdb  # noqa: T100 - its import fails next to a script named cmd.py or code.py
+
         debugger = pdb.Pdb()
         debugger.message("".join(traceback.format_exception_only(error)).rstrip())
         debugger.reset()

@@ -52,6 +52,8 @@ def read_toml(text: str, faults: Faults) -> Node | None:
     except UnfitValueError as error:
         hint = "split the manifest, or use fewer levels"
         faults.add(E_SYNTAX, error.path, start, str(error), hint)
+    except ValueError:  # of int()
+        faults.add(E_SYNTAX, (), start, "a number has too many digits", "use fewer digits")
     return None
 
 

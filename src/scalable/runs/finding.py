@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from scalable.errors import RunError
+from scalable.files import read_regular
 from scalable.runs.streams import RUN_FILE, decode_object
 
 LATEST = "latest"
@@ -49,7 +50,7 @@ def _listing(runs: list[Path]) -> str:
 
 def _started_at(path: Path) -> datetime | None:
     try:
-        run = decode_object((path / RUN_FILE).read_bytes())
+        run = decode_object(read_regular(path / RUN_FILE))
     except OSError:
         return None
     if run is None:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from scalable.files import write_private
+from scalable.files import open_regular, read_regular, write_private
 from scalable.runs.calls import number_in
 from scalable.runs.measurements import MOST, CallRecord, Measurements, NameSpan, RunMeter
 from scalable.runs.streams import (
@@ -74,7 +74,7 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
         if len(found) == RUNS or left <= 0 or calls >= CALLS:
             break
         try:
-            run = decode_object((directory / RUN_FILE).read_bytes())
+            run = decode_object(read_regular(directory / RUN_FILE))
             if run is None:
                 logger.debug("run %s is ignored: its %s is invalid", directory.name, RUN_FILE)
                 continue  # `scalable runs` names it; each later run would say it again
@@ -102,7 +102,7 @@ def _latest(runs_dir: Path) -> list[Path]:
 def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
     """Return the last rows of a file, whether they are all its rows, and their size in bytes."""
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except FileNotFoundError:
         return [], True, 0
     with file:
@@ -198,6 +198,6 @@ def _guessed(plan: Mapping[str, Any]) -> bool:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         return b""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import RunError
+from scalable.files import read_regular
 from scalable.liveness import SILENCE_S
 from scalable.runs.failed import text_or_none
 from scalable.runs.reading import last_write, read_run, read_status
@@ -96,7 +97,7 @@ def _summary(path: Path, state: str) -> dict[str, Any]:
     """Return the summary of a run, computing it if the run has not written one."""
     if state not in ("running", "interrupted"):
         try:
-            written = decode_object((path / SUMMARY_FILE).read_bytes())
+            written = decode_object(read_regular(path / SUMMARY_FILE))
         except FileNotFoundError:
             written = None
         if written is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scalable.errors import RunError
+from scalable.files import read_regular
 from scalable.liveness import process_gone
 from scalable.runs.streams import (
     LOCK_FILE,
@@ -140,7 +141,7 @@ def _read_run_file(directory: Path) -> Row:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         return b""
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, overload
 from pydantic_core import from_json
 
 from scalable.errors import RunError
+from scalable.files import open_regular
 
 Row = dict[str, Any]
 
@@ -107,7 +108,7 @@ class StoredRows(Sequence[Row]):
         self._path, self._begin, self._keep = path, begin, keep
         self._malformed: int | None = None
         self.size = self.end = begin
-        with self._reading(), suppress(FileNotFoundError), path.open("rb") as file:
+        with self._reading(), suppress(FileNotFoundError), open_regular(path) as file:
             self.size = max(begin, file.seek(0, os.SEEK_END))
             self.end = _end_of_lines(file, begin, self.size)
         if complete:
@@ -134,7 +135,7 @@ class StoredRows(Sequence[Row]):
         left = self.size - self._begin
         if not left:
             return
-        with self._reading(), self._path.open("rb", _BUFFERED) as file:
+        with self._reading(), open_regular(self._path, _BUFFERED) as file:
             file.seek(self._begin)
             for line in file:
                 left -= len(line)

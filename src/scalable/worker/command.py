@@ -7,6 +7,7 @@ import shlex
 import signal
 import string
 import subprocess
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,13 +85,16 @@ def command(
     if not words:
         raise ValueError("the template of a command is empty")
     names = {name for word in words for _, name, _, _ in string.Formatter().parse(word) if name}
+    limit_s = seconds_of("timeout", timeout)
+    if limit_s is not None and not 0 < limit_s <= threading.TIMEOUT_MAX:
+        raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
     program = CommandLine(
         words=words,
         inputs=tuple(File(path) for path in inputs),
         named_outputs=tuple(str(name) for name in outputs if name in names),
         other_outputs=tuple(os.fspath(path) for path in outputs if path not in names),
         check=check,
-        timeout=seconds_of("timeout", timeout),
+        timeout=limit_s,
         env=tuple(sorted((env or {}).items())),
         cwd=None if cwd is None else os.path.abspath(cwd),  # noqa: PTH100 - links stay
     )
@@ -222,7 +226,11 @@ def _run(program: CommandLine, line: list[str]) -> tuple[int, str, str]:
             for child in psutil.Process(process.pid).children(recursive=True):
                 child.kill()
         process.kill()
-        process.communicate()
+        process.wait()
+        # A program in the background may hold the other ends: nothing waits for them.
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
         if isinstance(error, subprocess.TimeoutExpired):
             raise RunError(f"{line[0]} was killed after {program.timeout:g} s") from None
         raise

@@ -54,6 +54,7 @@ def test_values(load):
     [
         ("version = 1", "version = 2", "E_BAD_VERSION@2:11 version"),
         ('"p"', "1.5.2", "E_SYNTAX@3:22 "),
+        ("version = 1", "version = " + "1" * 5000, "E_SYNTAX@1:1 "),
         ("'s3://[x]'", "true", "E_BAD_OPTION@3:45 project.default_storage"),
         (
             "processes = true",

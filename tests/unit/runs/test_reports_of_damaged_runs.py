@@ -1,10 +1,14 @@
 """Run directories in any state: a report is made of what can be read, or the fault is named."""
 
 import json
+import os
 
 import pytest
 
+from scalable.errors import RunError
 from scalable.runs import RunDirectory, read_run, report
+from scalable.runs.history import read_history
+from scalable.runs.overview import run_overviews
 
 ROW = {"task_id": "t-0", "task_name": "größe", "tag": "a", "worker": "a-0", "state": "succeeded"}
 ROW |= {"timestamp": 1767225601.0, "duration_s": 1.0, "queued_s": 0.0}
@@ -66,3 +70,21 @@ def test_values_of_any_kind_do_not_keep_a_page_from_being_made(run, value):
     plan = {"scale_plan": value, "tasks": value, "confidence": value, "predicted_cost": value}
     (run / "plan.json").write_text(json.dumps({**plan, "objective": value, "cost_estimate": value}))
     page_of(run)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run.json", "summary.json", "plan.json", "manifest.yaml", "tasks.jsonl", "workers.jsonl"],
+)
+def test_a_pipe_in_the_place_of_a_file_blocks_nothing(run, name):
+    """Another user can put one into a shared directory."""
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    listed, _ = run_overviews(run.parent)
+    assert [row.run_id for row in listed] == ([] if name == "run.json" else [run.name])
+    read_history(run.parent, "p")
+    if name == "run.json":
+        with pytest.raises(RunError):
+            read_run(run)
+    else:
+        page_of(run)

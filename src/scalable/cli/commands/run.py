@@ -311,16 +311,19 @@ def _own_cluster(
         processes=request.spec.options.get("processes") is False,
         budget=budget,
     )
-    before = {number: signal.signal(number, _exit) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # nohup has SIGHUP ignored.
+    before = {
+        number: signal.signal(number, _exit)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         made = create_cluster(request, plan, options)
-        try:
-            output.note(f"cluster {name!r} starts; it is deleted after the run")
-            wait_until_ready(made, timeout_s=READY_TIMEOUT_S, workers=False)
-            yield made
-        finally:
-            end(made.id)
+        output.note(f"cluster {name!r} starts; it is deleted after the run")
+        wait_until_ready(made, timeout_s=READY_TIMEOUT_S, workers=False)
+        yield made
     finally:
+        end(name)  # also if an interrupt came while it was created
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from scalable.files import read_regular
 from scalable.runs import RunRecord, summary_of
 from scalable.runs.report.advice import advise, causes_of, longest_chain
 from scalable.runs.report.comparison import ReadCalls, compare_with_plan
@@ -125,7 +126,7 @@ def shown_manifest(run: Path) -> str:
     try:
         if file.stat().st_size > LARGEST:
             return ""
-        text = file.read_text(encoding="utf-8")
+        text = read_regular(file).decode("utf-8")
         # Our manifests have no aliases, which can make a short string very large.
         if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
             return ""
