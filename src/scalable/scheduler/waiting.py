@@ -61,7 +61,7 @@ class WaitingCalls:
         self._told: dict[str, _Told] = {}
 
     def event(self, event: Event) -> None:
-        """Tell all clients that a worker failed to connect. Its manager logged the failure."""
+        """Notify all clients that a worker failed to connect. Its manager logged the failure."""
         if event.get("failure_class") == FAILED_START:
             logger.info("%s", event["message"])
             told = {"clients": [], "words": event["message"]}
