@@ -1,4 +1,4 @@
-"""Generator of the tables in docs/manifest.md and docs/reference.md, from the code.
+"""Generator of the tables in docs/manifest.md, reference.md and kubernetes.md, from the code.
 
 python docs/reference.py          # rewrite the tables
 python docs/reference.py --check  # exit 1 when they are out of date
@@ -22,11 +22,12 @@ from scalable.cli.main import cli, failure_of
 from scalable.manifest.schema import Component, Manager, Managers, Project, Target, Task
 from scalable.model.clusters import PoolStatus
 from scalable.model.overview import CallCounts, Overview, PoolOverview, PredictedEnd, TaskOverview
+from scalable.providers.kubernetes.permissions import DETACHED_RULES, role
 from scalable.providers.registry import option_models
 from scalable.runs.streams import STREAMS
 from scalable.watch.metrics.exported import exported
 
-PAGES = [Path(__file__).with_name(name) for name in ("manifest.md", "reference.md")]
+PAGES = [Path(__file__).with_name(f"{name}.md") for name in ("manifest", "reference", "kubernetes")]
 SOURCE = Path(scalable.__file__).parent
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: A string on a line of its own, with a comment ``#:`` above it or after it.
@@ -171,6 +172,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "own-exit-codes": lambda: table("command, exit code", own_exit_codes(cli)),
     "metrics": lambda: table("metric, type, labels, meaning", metrics()),
     "run-files": lambda: table("file, content", run_files()),
+    "kubernetes-role": lambda: f"```yaml\n{role('research', DETACHED_RULES)}```\n",
 }
 
 

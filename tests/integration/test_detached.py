@@ -63,6 +63,8 @@ def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
     assert asked.returncode == 2
     assert "--yes" in asked.stderr
     assert program("down", "one", "--yes").returncode == 0
+    kept = {path.name for path in tmp_path.rglob("runs/*/logs/*.log")}
+    assert {"scheduler.log", "manager-local.log"} < kept
     nothing_is_left(tmp_path)
     assert program("down", "one", "--yes").returncode == 0
     assert program("status", "one").returncode == 5

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from scalable.protocol.handlers import SchedulerCalls
 from scalable.providers.registry import get_provider, machine_providers, provider_names
 from scalable.records import RECORD, ClusterDirectory, all_directories, find
 from scalable.records.directory import MANAGER, OWNER
+from scalable.runs.streams import LOGS
 from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.clusters")
@@ -184,7 +186,22 @@ def clear_away(
     for failure in failures:
         logger.warning("%s", failure)
     if not keep_files:
+        _keep_logs(directory)
         directory.remove()
+
+
+def _keep_logs(directory: ClusterDirectory) -> None:
+    """Copy the logs of the scheduler and the managers to those of the workers in the run."""
+    try:
+        run = (directory.scheduler() or {}).get("run")
+        if run is None or not Path(run).is_dir():
+            return
+        kept = Path(run) / LOGS
+        kept.mkdir(mode=0o700, exist_ok=True)
+        for log in directory.logs_dir.glob("*.log"):
+            shutil.copyfile(log, kept / log.name)
+    except (ClusterError, OSError) as error:
+        logger.warning("the logs of cluster %s are not kept: %s", directory.id, error)
 
 
 def _delete(provider: str, cluster_id: str) -> ProviderError | None:
