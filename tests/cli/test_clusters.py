@@ -683,3 +683,21 @@ def test_the_state_of_another_user_is_another(invoke, recorded, tmp_path, monkey
     assert json.loads(invoke("list", "--format", "json").out)["clusters"] == []
     assert invoke("status", "one").code == 5
     assert not ClusterDirectory.parent().exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_state_directory_of_another_user_is_named(tmp_path):
+    (tmp_path / "state").mkdir(mode=0o700)
+    code = (  # what the other user may not read is imported before
+        "import os, sys\n"
+        "from scalable.cli.main import main\n"
+        "main(['list'])\nos.setgid(65534)\nos.setuid(65534)\nsys.exit(main(['list']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd="/", env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 5
+    assert "the directory of clusters cannot be read: Permission denied" in done.stderr
+    assert "unset XDG_STATE_HOME or run as that user" in done.stderr

@@ -30,7 +30,7 @@ BUDGETS = {
     "pricing": (500, 5),
     "protocol": (4_800, 21),
     "providers": (19_100, 82),
-    "records": (1_000, 6),
+    "records": (1_050, 6),
     "runs": (5_200, 33),
     "scaling": (2_700, 13),
     "scheduler": (7_450, 23),

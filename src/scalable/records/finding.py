@@ -30,9 +30,21 @@ def unreadable() -> list[tuple[ClusterDirectory, str]]:
     return _read_all()[1]
 
 
+def _records() -> list[Path]:
+    """Return the paths of all records. Raises ClusterError if the state directory is closed."""
+    parent = ClusterDirectory.parent()
+    try:
+        return sorted(parent.glob(f"*/{RECORD}"))
+    except PermissionError as error:
+        raise ClusterError(
+            f"the directory of clusters cannot be read: {error.strerror}: {parent}",
+            hint="if it is another user's, unset XDG_STATE_HOME or run as that user",
+        ) from error
+
+
 def _read_all() -> tuple[list[ClusterDirectory], list[tuple[ClusterDirectory, str]]]:
     found, errors = [], []
-    for path in sorted(ClusterDirectory.parent().glob(f"*/{RECORD}")):
+    for path in _records():
         directory = ClusterDirectory(path.parent)
         try:
             found.append(opened(path.parent))
@@ -46,7 +58,7 @@ def _read_all() -> tuple[list[ClusterDirectory], list[tuple[ClusterDirectory, st
 def copies() -> list[ClusterRecord]:
     """Return the readable records, without contacting any cluster."""
     found = []
-    for path in sorted(ClusterDirectory.parent().glob(f"*/{RECORD}")):
+    for path in _records():
         try:
             found.append(ClusterDirectory(path.parent).record())
         except (FileNotFoundError, ClusterError):
