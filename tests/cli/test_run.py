@@ -125,6 +125,13 @@ def test_a_workflow_finds_the_manifest_beside_it(script, finish, project, tmp_pa
     assert shown == str(project / "scalable.yaml")
 
 
+def test_a_notebook_is_not_a_workflow(invoke, project):
+    (project / "sweep.ipynb").write_text("{}")
+    for words in (["sweep.ipynb"], ["--workflow", "sweep.ipynb"]):
+        result = invoke("run", *words)
+        assert (result.code, "make a script of it" in result.err) == (2, True)
+
+
 def test_what_to_run_is_said_once(script, invoke):
     script(SHOW)
     for words in (

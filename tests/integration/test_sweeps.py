@@ -73,6 +73,12 @@ def test_results_and_failures_are_in_order(client):
     assert [future.key for future in sweep] == [future.key for future in sweep.futures]
 
 
+def test_succeeded_tasks_are_arguments_of_the_next(client):
+    sweep = client.sweep(run, [{"seed": n} for n in (2, 3, 4)], tag="model").wait()
+    assert sweep.succeeded() == [sweep.futures[0], sweep.futures[2]]
+    assert client.submit(sum, sweep.succeeded(), tag="model").result(60) == 6
+
+
 def test_the_table_does_not_wait(client):
     try:
         sweep = client.sweep(wait_for_gate, [{"seed": 1}, {"seed": 2}], tag="model")

@@ -84,6 +84,12 @@ class Sweep:
         """
         return list(self._client.gather(list(self.futures)))
 
+    def succeeded(self) -> list[Future[Any]]:
+        """Return the futures of tasks that have succeeded so far, in order, without waiting.
+        Pass them to another task to reduce their results.
+        """
+        return [future for future in self.futures if future.status == "finished"]
+
     def failures(self) -> list[CallFailed]:
         """Return the failures so far, in order, without waiting."""
         failed = [future for future in self.futures if future.status == "error"]

@@ -343,6 +343,11 @@ def _manifest_and_script(
     given: Path | None, manifest: Path | None, script: Path | None
 ) -> tuple[Path, Path]:
     """Return the manifest and the workflow. ``given`` is the command's argument: one of them."""
+    for path in (given, script):
+        if path is not None and path.suffix == ".ipynb":
+            raise click.UsageError(
+                f"{path} is a notebook: make a script of it with `jupyter nbconvert --to script`"
+            )
     if given is not None and given.suffix == ".py":
         if script is not None:
             raise click.UsageError(f"two workflows: {given} and {script}; give one")
