@@ -143,3 +143,20 @@ def test_a_cluster_ends_before_the_walltime_of_its_schedulers_job(on_slurm, plac
     (run,) = (place / "runs").glob("*/run.json")
     assert json.loads(run.read_text())["status"] == "completed"
     assert [p.name for p in (place / "state/scalable/clusters").iterdir()] == [".lock"]
+
+
+@pytest.mark.slow
+def test_results_outlive_walltimes_of_as_many_jobs_as_at_most_allows(on_slurm, place, eventually):
+    manifest = (MANIFEST % "login").replace('"10:00"', '"1:00", at_most: 2')
+    (place / "scalable.yaml").write_text(manifest)
+    (place / "workflow.py").write_text(
+        "import os, time, scalable\n"
+        "def work(number):\n    time.sleep(3)\n    return os.environ['SLURM_JOB_ID']\n"
+        "with scalable.ScalableSession.from_yaml() as client:\n"
+        "    print(len(set(client.gather(client.map(work, range(60), tag='a')))))\n"
+    )
+    done = program("run", "--target", "hpc", timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) >= 4  # each job had a successor
+    assert "Tasks:    60 succeeded\n" in done.stdout
+    assert "run more than once" not in done.stdout

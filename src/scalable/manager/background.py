@@ -12,7 +12,7 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.manager.inventory import Inventory
-from scalable.manager.launcher import UnitName
+from scalable.manager.launcher import SUCCESSOR, UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.units import Loss, Unit, with_start, worker_names
 from scalable.protocol.events import SILENT_SCHEDULER, Event, failed_start
@@ -61,7 +61,10 @@ class Launches:
         starting = Counter(
             id(pools[unit.pool].launcher) for unit in units.values() if unit.connected_at is None
         )
-        for name, entry in inventory.wanted.spec.items():
+        # A successor has to start before a unit's walltime ends.
+        for name, entry in sorted(
+            inventory.wanted.spec.items(), key=lambda item: SUCCESSOR not in item[1]
+        ):
             pool = pools[entry.get("pool", UNTAGGED)]
             names = worker_names(name, entry)
             taken = name in units or is_ending(name) or any(w in inventory.workers for w in names)

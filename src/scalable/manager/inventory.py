@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ClusterError
-from scalable.manager.launcher import UnitName
+from scalable.manager.launcher import SUCCESSOR, UnitName
 from scalable.manager.pools import Pool, status_of
 from scalable.manager.units import Phase, Unit, WorkerView, choose_victims, worker_names
 from scalable.model import names
@@ -217,7 +217,10 @@ class Wanted:
         """Add a successor for a unit near the end of its walltime."""
         unit.renewed = True
         self._leaving.add(unit.name)
+        known = set(self.spec)
         self.add(pool)
+        for name in self.spec.keys() - known:
+            self.spec[name][SUCCESSOR] = True
 
     def replace(self, unit: Unit, pool: Pool) -> None:
         """Replace a lost unit. The new unit keeps a name that the user has chosen."""

@@ -87,6 +87,11 @@ class Observation:
     starts_within_s: float | None = None
 
 
+#: Key of an entry whose unit takes over from one near its walltime. A launcher's own limit does not
+#: refuse it, since results would be lost.
+SUCCESSOR = "successor"
+
+
 class LimitReachedError(ProviderError):
     """A backend lacks capacity for a request at the moment, and has accepted none of its units.
 

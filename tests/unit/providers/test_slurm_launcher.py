@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scalable.errors import ProviderError
-from scalable.manager.launcher import LimitReachedError, UnitState
+from scalable.manager.launcher import SUCCESSOR, LimitReachedError, UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import (
     UNSEEN_GRACE_S,
@@ -170,8 +170,13 @@ def test_no_more_jobs_are_requested_than_the_target_allows(slurm, tmp_path):
             await launcher.launch(entries(3))
         await launcher.launch(entries(0, 1, 2))
 
+        successor = {name: {**entry, SUCCESSOR: True} for name, entry in entries(3).items()}
+        await launcher.launch(successor)
+        with pytest.raises(LimitReachedError):
+            await launcher.launch(entries(4))
+
     asyncio.run(scenario())
-    assert slurm.arrays() == [("first=0", "0-1"), ("first=0", "2")]
+    assert slurm.arrays() == [("first=0", "0-1"), ("first=0", "2"), ("first=0", "3")]
 
 
 def test_the_size_of_arrays_is_respected(slurm, launcher):

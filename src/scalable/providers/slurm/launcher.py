@@ -19,7 +19,13 @@ from scalable.containers import check_image_file, prove
 from scalable.errors import ClusterError, ProviderError
 from scalable.files import private_directory, read_tail, write_private
 from scalable.liveness import identify_process
-from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
+from scalable.manager.launcher import (
+    SUCCESSOR,
+    LimitReachedError,
+    Observation,
+    UnitName,
+    UnitState,
+)
 from scalable.manager.pools import ManagerSite, Pool, config_path
 from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.model.deployment import walltime_of
@@ -124,7 +130,8 @@ class SlurmLauncher:
         if not names:
             return
         taken = self._units.keys() | set().union(*self._requests.values())
-        if self._at_most is not None and len(taken) + len(names) > self._at_most:
+        more = sum(SUCCESSOR not in entries[name] for name in names)
+        if self._at_most is not None and more and len(taken) + more > self._at_most:
             raise LimitReachedError(f"at_most allows {self._at_most} jobs of this target at once")
         pool = self._pools[entries[names[0]]["pool"]]
         request = asyncio.ensure_future(self._request(pool, names))
