@@ -23,7 +23,7 @@ BUDGETS = {
     "clusters": (4_900, 23),
     "containers": (900, 4),
     "dask_compat": (3_700, 9),
-    "manager": (2_950, 10),
+    "manager": (3_000, 10),
     "manifest": (3_050, 14),
     "model": (2_550, 14),
     "planning": (3_350, 18),

@@ -2,6 +2,7 @@
 
 from scalable.manager.background import Launches
 from scalable.manager.inventory import Inventory
+from scalable.manager.launcher import SUCCESSOR
 from scalable.manager.pools import Pool
 from scalable.manager.units import (
     CRASH_LOOP_STARTS,
@@ -33,3 +34,16 @@ def test_a_unit_whose_nanny_starts_its_worker_anew_for_weeks_knows_few_of_the_st
         refresh([unit], {"x": WorkerView(f"tcp://x:{start}")}, float(start))
     assert CRASH_LOOP_STARTS <= len(unit.starts) < 20
     assert unit.starts[-1] == 999.0
+
+
+def test_successors_are_requested_first_where_a_backend_takes_one_unit_at_a_time():
+    inventory, launches = Inventory("c1", lambda: None), Launches(lambda: None)
+    inventory.add_pool(Pool("a", None, {}))
+    inventory.want("a", 1)
+    launches.take_due(inventory, lambda name: False, 0.0)
+    (unit,) = inventory.units.values()
+    inventory.want("a", 3)
+    inventory.wanted.renew(unit, inventory.pools["a"])
+    inventory.pools["a"].room = 1
+    due = launches.take_due(inventory, lambda name: False, 1.0)
+    assert [entry[SUCCESSOR] for entry in due["a"].values()] == [True]
