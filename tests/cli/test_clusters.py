@@ -701,3 +701,18 @@ def test_a_state_directory_of_another_user_is_named(tmp_path):
     assert done.returncode == 5
     assert "the directory of clusters cannot be read: Permission denied" in done.stderr
     assert "unset XDG_STATE_HOME or run as that user" in done.stderr
+
+
+def test_run_on_a_cluster_uses_its_target(invoke, recorded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scalable.yaml").write_text(
+        "version: 1\nproject: {name: p}\n"
+        "targets: {one: {provider: local}, two: {provider: local}}\n"
+        "components: {a: {cpus: 1}}\n"
+    )
+    (tmp_path / "workflow.py").touch()
+    recorded(target="two")
+    assert "Target:    two" in invoke("run", "--cluster", "one", "--dry-run").out
+    assert "no target was chosen" in invoke("run", "--dry-run").err
+    refused = invoke("run", "--cluster", "one", "--target", "one")
+    assert (refused.code, "runs on target 'two'" in refused.err) == (2, True)

@@ -39,6 +39,12 @@ def default_name(spec: DeploymentSpec) -> str:
     return _slug(f"{project}-{target}") or "cluster"
 
 
+def _written(spec: DeploymentSpec, option: str, limit: int) -> int:
+    """Return the limit as the manifest has it: plans may exceed ``at_most`` by fixed counts."""
+    value = spec.options.get(option, limit)
+    return value if isinstance(value, int) else limit
+
+
 def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip("-._").rstrip("-.")
 
@@ -73,7 +79,7 @@ def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
         tasks={task.name: task.component for task in spec.tasks.values()},
         labels=labels,
         wanted=dict(plan.scale_plan.workers_by_tag),
-        max_workers=None if most is None else most[1],
+        max_workers=None if most is None else _written(spec, *most),
         limited_by="max_workers" if most is None else most[0],
         adaptive={tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
         adaptive_maximum=bounds.maximum,

@@ -175,16 +175,16 @@ def command(  # noqa: PLR0913 - what a user may say
         raise click.UsageError("--keep-despite-code keeps the results of a run: add --resume")
     _refuse_running(asked, cluster, detach=detach, synchronous=synchronous)
     # Errors of the request are raised here, before anything has started.
-    request, plan = asked.read(path, target)
+    directory = None if cluster is None else find(cluster)
+    request, plan = asked.read(path, _target_of(directory, path, target))
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
     if plan is None:
         plan = asked.make(request, output, detached=detach)
     if dry_run:
         return plan_result(plan)
-    if cluster is None:
+    if directory is None:
         _confirm_start(request, plan, yes=yes or synchronous)
     else:
-        directory = find(cluster)
         cluster, runs_on = directory.id, directory.record().target
         if target is not None and target != runs_on:
             raise click.UsageError(f"cluster runs on target {runs_on!r}, not on {target!r}")
@@ -204,7 +204,7 @@ def command(  # noqa: PLR0913 - what a user may say
         if detach:
             directory = stack.enter_context(_own_cluster(request, plan, budget, output))
             cluster = directory.id
-        part = None if cluster is None else _part_of_run(directory)
+        part = None if directory is None else _part_of_run(directory)
         if asked.chosen and not detach:
             target = request.target  # the plan is for this target, whatever the script names
             environ[settings.RUN_PLAN] = str(_shown_plan(plan, stack.enter_context(_exchange())))
@@ -214,7 +214,7 @@ def command(  # noqa: PLR0913 - what a user may say
         code, runs = _follow(
             command_line, path, target, output, cluster, environ=environ, progress=display
         )
-        if part is not None:
+        if directory is not None and part is not None:
             flush_run(directory)
     if code:
         output.note(f"{script} exited with code {_in_words(code)}")
@@ -222,6 +222,18 @@ def command(  # noqa: PLR0913 - what a user may say
         output.note(sentence)
     compared = None if resumed is None else _compared(resumed, runs, request, part)
     return _report(runs, code, output, part, attached=cluster is not None, resumed=compared)
+
+
+def _target_of(
+    directory: ClusterDirectory | None, manifest: Path, target: str | None
+) -> str | None:
+    """Return the requested target, or else that of the cluster, if the manifest has it."""
+    if target is not None or directory is None:
+        return target
+    from scalable.manifest import read_targets
+
+    its = directory.record().target
+    return its if its in read_targets(manifest) else None
 
 
 def _refuse_running(
