@@ -97,8 +97,7 @@ OURS = {
     client = ScalableClient(cluster)
 """.strip(),
     "FIRST": 'client.submit(script_began, tag="a").result(timeout=300)',
-    "SUBMITTED": "sum(cluster.job_of(n) is not None for n in "
-    "cluster.manager.inventory.wanted.names('a'))",
+    "SUBMITTED": 'len([n for n in cluster.manager.inventory.wanted.names("a") if cluster.job_of(n)])',
     "END": "client.close(); cluster.close()",
 }
 JOBQUEUE = {
