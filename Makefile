@@ -26,7 +26,7 @@ define unchanged
 endef
 
 test: $(VENV)/.test slurm
-	@echo "make test: about 6 minutes on 2 cores"
+	@echo "make test: 7 to 17 minutes on 2 cores"
 	@{ $(FILES); } >$(VENV)/.files-before
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
@@ -37,7 +37,7 @@ test: $(VENV)/.test slurm
 
 # Slurm in full, Kubernetes, clouds, containers, browsers, JupyterLab.
 test-places: $(VENV)/.places places
-	@echo "make test-places: about 8 minutes on 2 cores"
+	@echo "make test-places: 8 to 25 minutes on 2 cores"
 	@{ $(FILES); } >$(VENV)/.files-before
 	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) tests/places
 	@$(unchanged)
