@@ -304,6 +304,33 @@ def test_cancelling_a_dask_future_frees_its_worker(client, function, eventually)
     eventually(lambda: client.worker_count("a") == 2)
 
 
+def begin_late():
+    """Have each thread of this worker begin its task later than the worker counts it as running."""
+    from distributed import worker
+
+    run = worker._run_task
+
+    def late(*args):
+        time.sleep(0.2)
+        return run(*args)
+
+    worker._run_task = late
+
+
+def test_cancelling_a_task_that_no_thread_has_begun_frees_its_worker(own_session, eventually):
+    def running(dask_worker):
+        return len(dask_worker.state.executing)
+
+    client = own_session.client
+    client.run(begin_late)
+    futures = [client.submit(spin, tag="a") for _ in range(2)]
+    eventually(lambda: sum(client.run(running).values()) == 2)
+    for future in futures:
+        future.cancel()
+    assert client.submit(abs, -1, tag="a").result(timeout=60) == 1
+    eventually(lambda: sum(client.run(running).values()) == 0)
+
+
 def test_cancelling_leaves_what_another_client_waits_for(client, gate, eventually):
     def late():
         wait_for(gate)

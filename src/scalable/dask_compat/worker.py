@@ -122,6 +122,17 @@ def is_waiting(worker: Worker, key: Any) -> bool:
 
 
 @seams.relies_on(
+    *seams.facts["task_of"],
+    contains(f"{_STATE}._TRANSITIONS_TABLE", ("executing", "released"), ("cancelled", "waiting")),
+    mentions(f"{_STATE}.__init__", "executing"),
+)
+def running_state(worker: Worker, key: Any) -> str | None:
+    """Return a task's state if the worker counts it as running, which may be ``cancelled``."""
+    task = task_of(worker, key)
+    return task.state if task is not None and task in worker.state.executing else None
+
+
+@seams.relies_on(
     mentions(f"{_STATE}.__init__", "executing", "long_running"),
     mentions(f"{_STATE}._execute_done_common", "executing", "long_running"),
 )

@@ -25,6 +25,7 @@ from scalable.dask_compat.worker import (
     act_on_thread_of,
     is_waiting,
     offer_on_stream,
+    running_state,
     runs_in,
     send_to_scheduler,
     task_of,
@@ -151,6 +152,8 @@ CHECK_S = 0.25
 #: Shortest time in seconds between two readings of the thread's CPU time, which take longer than
 #: short tasks.
 CPU_READ_S = 1e-4
+#: Seconds between two looks at a running task that no thread has begun.
+NOT_BEGUN_S = 0.02
 _NOBODY = -1
 
 
@@ -509,13 +512,21 @@ def clear_interrupt(thread: int) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
 
-def interrupt_task(worker: Worker, key: Any) -> None:
-    """Interrupt a single Dask task. A finished task is not an error."""
+def interrupt_task(worker: Worker, key: Any, *, cancelled: bool = False) -> None:
+    """Interrupt a single Dask task. A finished task is not an error.
+    ``cancelled`` says that the scheduler has released the task already.
+    """
     thread = act_on_thread_of(worker, key, raise_in)
-    if thread is None:
-        return
-    logger.debug("task %s is interrupted", key)
-    replace_if_stuck(worker, key, str(key), lambda: runs_in(worker, thread, key))
+    if thread is not None:
+        logger.debug("task %s is interrupted", key)
+        replace_if_stuck(worker, key, str(key), lambda: runs_in(worker, thread, key))
+    elif (state := running_state(worker, key)) is not None:
+        if cancelled and state == "executing":
+            logger.debug("task %s is not interrupted: a client needs it again", key)
+            return
+        # Dask counts a task as running before a thread has begun it, and begins cancelled ones.
+        again = partial(interrupt_task, worker, key, cancelled=state != "executing")
+        worker.loop.call_later(NOT_BEGUN_S, again)
 
 
 def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]) -> None:
