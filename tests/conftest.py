@@ -20,9 +20,15 @@ import hypothesis
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
-# A shell without job control starts background jobs with SIGINT ignored, which children inherit.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell without job control starts background jobs with SIGINT and SIGQUIT ignored, nohup with
+# SIGHUP ignored. Children inherit that.
+for number, default in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, default)
 
 ROOT = Path(__file__).parents[1]
 #: Folders whose tests take long, the longest first.

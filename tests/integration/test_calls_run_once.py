@@ -11,7 +11,9 @@ from distributed import get_client
 from manifests import TWO_POOLS
 
 from scalable import ScalableClient
+from scalable.dask_compat.scheduler import Stealing
 from scalable.manager import units
+from scalable.protocol.operations import EVERY
 from scalable.scheduler import pool_scheduler
 from scalable.worker import bundles
 
@@ -99,6 +101,29 @@ def test_a_cancelled_call_that_does_not_end_does_not_begin_again(client, tmp_pat
         stuck.cancel()
         assert wait(others, timeout=60).not_done == set()
     assert sorted(starts(path)) == sorted(["stuck", *map(str, range(100))])
+
+
+def ask_back_and_move(dask_scheduler):
+    """Ask waiting bundles back, and move them to the pool's other worker at the same time."""
+    stealing = Stealing(dask_scheduler)
+    workers = [w for w in dask_scheduler.workers.values() if "a" in w.resources]
+    waiting = [(w, task) for w in workers for task in stealing.movable(w)[1:]]
+    for victim, task in waiting:
+        (client,) = task.who_wants
+        dask_scheduler.relay.interrupt(task.key, EVERY, client.client_key)
+        stealing.move(task, victim, next(w for w in workers if w is not victim))
+    return len(waiting)
+
+
+def test_calls_that_are_asked_back_while_they_move_run_once(client, gate, tmp_path, eventually):
+    path = tmp_path / "starts"
+    pool = client.pool(tag="a")
+    futures = [pool.submit(note, path, x, gate) for x in range(40)]
+    eventually(lambda: len(starts(path)) == 2)
+    eventually(lambda: client.run_on_scheduler(ask_back_and_move) > 0)
+    gate.touch()
+    assert [future.result(timeout=60) for future in futures] == list(range(40))
+    assert sorted(starts(path), key=int) == list(map(str, range(40)))
 
 
 def parent(path, gate):

@@ -240,13 +240,14 @@ class Stealing:
     accepts("distributed.worker:Worker.run", 2, "function", "args"),
     mentions("distributed.worker:run", "status", "result", "OK", "dask_worker"),
     has("distributed.worker_state_machine:TaskState", "state"),
-    mentions("distributed.worker_state_machine:WorkerState", "tasks"),
+    mentions("distributed.worker_state_machine:WorkerState", "tasks", "all_running_tasks"),
 )
 async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> tuple[str, dict[Any, tuple[str, bool]]] | None:
-    """Return a worker's status, and a map of known keys to (state, whether the slot is lent).
-    Return None if the worker reports an error. Raise OSError if it does not answer.
+    """Return a worker's status, and a map of tasks to (state, whether the slot is lent).
+    The tasks are those of ``keys`` that the worker knows, and all that it runs. Return None if the
+    worker reports an error. Raise OSError if it does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
@@ -262,7 +263,7 @@ def _asking() -> bytes:
         lender = getattr(dask_worker, "slot_lender", None)
         return dask_worker.status.name, {
             key: (tasks[key].state, lender is not None and bool(lender.lends(key)))
-            for key in keys
+            for key in {*keys, *(task.key for task in dask_worker.state.all_running_tasks)}
             if key in tasks
         }
 

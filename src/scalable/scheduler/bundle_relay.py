@@ -127,13 +127,18 @@ class BundleRelay(SchedulerPlugin, Listener):
 
         return forward
 
-    def returned(self, key: str, numbers: Any, **message: Any) -> None:
-        """Forward the tasks that a worker gives back, and subtract them from the bundle's count."""
+    def returned(self, key: str, numbers: Any, client: str, **message: Any) -> None:
+        """Forward the tasks that a worker gives back, and subtract them from the bundle's count.
+        A bundle that is given back whole is released here: until the client has answered, it could
+        be moved to another worker and start there.
+        """
         task = self._scheduler.tasks.get(key)
         bundle = None if task is None else (task.annotations or {}).get(BUNDLE_ANNOTATION)
         if bundle is not None and not isinstance(numbers, int):
             bundle["calls"] -= len(numbers)
-        self._forward_returned(key=key, numbers=numbers, **message)
+        self._forward_returned(key=key, numbers=numbers, client=client, **message)
+        if task is not None and isinstance(numbers, int):
+            release_for(self._scheduler, task, client)
 
     def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
         """Store the number of slots that the queued tasks of a client's executor need."""

@@ -477,7 +477,11 @@ class Drain:
         # A task that has finished on the worker may still be running in the scheduler's view.
         return bool(
             status == Status.closing_gracefully.name
-            and all(state in _NOT_BEGUN for state, _ in states.values())
+            and all(
+                state in _NOT_BEGUN
+                for key, (state, _) in states.items()
+                if key not in self._given_up
+            )
             and all(key in states or self._gone(key) for key in assigned)
         )
 
