@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import CancelledError, as_completed, wait
 
+import distributed
 import pytest
 from distributed import get_client
 from manifests import TWO_POOLS
@@ -368,6 +369,28 @@ def test_waits_take_durations_as_strings(pool, gate):
         waiting.exception("soon")
     gate.touch()
     assert waiting.exception("1 min") is None
+
+
+def waited(gate):
+    """Wait in a task for one of its tasks, which needs the slot of this one."""
+    client = get_client()
+    with client.executor(tag="b") as pool:
+        futures = [pool.submit(wait_for, gate), client.submit(double, 1, tag="b")]
+        return sorted(str(future.result()) for future in distributed.wait(futures).done)
+
+
+def test_dasks_wait_waits_for_calls_of_executors_too(client, pool, gate):
+    call, late = pool.submit(wait_for, gate), client.submit(wait_for, gate, tag="a")
+    ended = client.submit(double, 1, tag="b")
+    first = distributed.wait([call, [ended, late]], return_when="FIRST_COMPLETED", timeout=60)
+    assert (first.done, first.not_done) == ({ended}, {call, late})
+    with pytest.raises(TimeoutError):
+        distributed.wait([call, ended], timeout=0.05)
+    assert not call.done()
+    gate.touch()
+    assert distributed.wait([call, late, ended], timeout=60).done == {call, late, ended}
+    assert distributed.wait([call]).not_done == set()
+    assert client.submit(waited, gate, tag="b").result(timeout=60) == ["2", "None"]
 
 
 def test_cancelled_waiting_calls_never_run(pool, tmp_path, gate):

@@ -24,18 +24,20 @@ from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
 from scalable.client.executor_connection import ExecutorConnection, with_reasons
+from scalable.client.futures import call_futures_of, waits_for_calls
 from scalable.client.own_code import Snapshot, names_of, note_code, own_code, own_files
 from scalable.client.task_output import display
 from scalable.client.unsendable import unsendable_result, with_package
 from scalable.dask_compat.client import (
     AnnotatingClient,
     add_stream_handlers,
-    copies_kept,
     is_wait,
+    keep_copy,
     seams,
     send_to_scheduler,
     state_of,
     survive_unpickling,
+    wait_for_futures,
     waits_for_ended,
 )
 from scalable.dask_compat.comm import share_memory
@@ -226,13 +228,20 @@ class BundleClient(CarryingClient):
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine and wait. A task that waits for other tasks lends them its slot."""
-        with copies_kept(func, args):
+        try:
             return self._sync(func, *args, **kwargs)
+        except Exception as error:
+            keep_copy(error, func, args)
+            raise
 
     def _sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        if func is wait_for_futures and call_futures_of(args[:1]):
+            func = waits_for_calls(func)
         if not is_wait(func) or self.asynchronous:
             return super().sync(func, *args, **kwargs)
         if not in_call():
+            if waits_for_ended(func) and display.is_empty and not runs_here():
+                return super().sync(func, *args, **kwargs)
             with display.waiting():
                 if not runs_here():
                     return super().sync(func, *args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import threading
@@ -9,14 +10,17 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import ALL_COMPLETED, CancelledError, Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dask.utils import funcname
+from distributed.client import futures_of
 
 from scalable.client.task_output import display
+from scalable.dask_compat.client import state_of
 from scalable.frames import own_frame_in
 from scalable.liveness import refuse_in_child
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot_back
@@ -56,6 +60,38 @@ def call_futures_of(value: Any) -> set[CallFuture[Any]]:
             if any(issubclass(kind, _MAY_HOLD) for kind in set(map(type, items))):
                 left.extend(items)
     return found
+
+
+def waits_for_calls(wait: Callable[..., Any]) -> Callable[..., Any]:
+    """Return Dask's coroutine of ``distributed.wait``, made to wait for executors' tasks too."""
+
+    @wraps(wait)
+    async def both(fs: Any, **options: Any) -> Any:
+        until, limit_s = options["return_when"], options["timeout"]
+        calls, others = call_futures_of(fs), futures_of(fs)
+        waits = [asyncio.ensure_future(_done(call)) for call in calls]
+        waits += [asyncio.ensure_future(state_of(other).wait()) for other in others]
+        try:
+            over, open_ = await asyncio.wait(waits, timeout=limit_s, return_when=until)
+        finally:
+            for each in waits:
+                each.cancel()
+        if not over or (open_ and until == ALL_COMPLETED):
+            raise TimeoutError
+        found = await wait([other for other in others if other.status != "pending"])
+        found.not_done.update(other for other in others if other.status == "pending")
+        for call in calls:
+            (found.done if call.done() else found.not_done).add(call)
+        return found
+
+    return both
+
+
+async def _done(call: CallFuture[Any]) -> None:
+    """Wait in an event loop until a task has finished, without cancelling it."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    call.add_done_callback(lambda _: loop.call_soon_threadsafe(over.set))
+    await over.wait()
 
 
 class _LateResultError(multiprocessing.TimeoutError, TimeoutError):

@@ -73,9 +73,13 @@ class OutputDisplay:
             with self._changed:
                 self._waiters.remove(context)
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self._lines or self._writing)
+
     def settle(self) -> None:
         """Show pending output in this thread's cell."""
-        if self._lines or self._writing:
+        if not self.is_empty:
             with self.waiting():
                 pass
 

@@ -9,7 +9,7 @@ import logging
 import os
 import pickle
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -20,7 +20,7 @@ from dask._expr import Expr, HLGExpr, LLGExpr
 from dask._task_spec import GraphNode
 from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, Future, get_client
-from distributed.client import FutureState, _MapExpr, futures_of
+from distributed.client import FutureState, _MapExpr, _wait, futures_of
 from distributed.protocol.pickle import loads
 from distributed.protocol.serialize import (
     ToPickle,
@@ -56,6 +56,10 @@ _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait", "
 def is_wait(coroutine: Callable[..., Any]) -> bool:
     """Return whether a coroutine function given to ``Client.sync`` waits for tasks."""
     return getattr(coroutine, "__name__", "") in _WAITS
+
+
+#: Coroutine function of ``distributed.wait``.
+wait_for_futures: Callable[..., Any] = _wait
 
 
 @seams.relies_on(*seams.facts["is_wait"])
@@ -108,17 +112,8 @@ def state_of(future: Future[Any]) -> FutureState:
     mentions("distributed.client:Future._result", "_state", "exception", "traceback"),
     mentions(f"{_CLIENT}._gather", "exception", "traceback", "with_traceback"),
 )
-@contextmanager
-def copies_kept(func: Callable[..., Any], args: tuple[Any, ...]) -> Iterator[None]:
-    """Keep a copy without local frames in the future whose error the block raises."""
-    try:
-        yield
-    except Exception as error:
-        _keep_copy(error, func, args)
-        raise
-
-
-def _keep_copy(error: Exception, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def keep_copy(error: Exception, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Keep a copy without local frames in the future whose error is about to be raised."""
     owner = getattr(func, "__self__", None)
     for future in [owner] if isinstance(owner, Future) else futures_of(args[:1]):
         state = future._state  # noqa: SLF001
@@ -333,7 +328,8 @@ class ReportingClient(Client):
     @property
     def _scheduler_facts(self) -> Mapping[str, Any]:
         """Facts that the scheduler has reported about itself. Empty before the connection."""
-        return dict(self._scheduler_identity)
+        facts: Mapping[str, Any] = self._scheduler_identity
+        return facts
 
     def _check_open(self) -> None:
         """Raise an error if the client is closed, or belongs to another process."""

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
@@ -58,7 +58,7 @@ class CodeTable:
     #: Archive of the workflow's files, for processes without the client's file system.
     files: CarriedFiles | None = None
 
-    @property
+    @cached_property
     def id(self) -> str:
         hashed = blake2b(repr((self.process, self.search_path)).encode(), digest_size=8)
         for name, module in sorted(self.modules.items()):
