@@ -156,9 +156,9 @@ def format_amount(amount: float, unit: str) -> str:
     return f"{amount:.{decimals}f}"
 
 
-def counted(count: int, what: str) -> str:
-    """Return a number and a noun with a regular plural, such as ``1 task`` or ``2 tasks``."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def counted(count: int, what: str, plural: str | None = None) -> str:
+    """Return a number and a noun, such as ``1 task`` or ``2 tasks``."""
+    return f"{count} {what}" if count == 1 else f"{count} {plural or what + 's'}"
 
 
 #: Pattern of a factor: a number above 1, with or without an x.

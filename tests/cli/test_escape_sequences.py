@@ -7,7 +7,7 @@ import click
 from fabricated import pool
 
 from scalable.cli.options import confirm
-from scalable.cli.output import ChangedLines, CommandFailure, open_output, render_failure
+from scalable.cli.output import ChangedLines, CommandFailure, Output, render_failure
 from scalable.clusters import services
 from scalable.errors import ProviderError
 from scalable.harmless import harmless
@@ -57,9 +57,9 @@ def test_logs(invoke, recorded, tmp_path):
 
 
 def test_lines_that_are_followed(capsys):
-    open_output().line(f"w: {EVIL}", {"line": EVIL})
+    Output().line(f"w: {EVIL}", {"line": EVIL})
     check("".join(capsys.readouterr()))
-    open_output("json").line(f"w: {EVIL}", {"line": EVIL})
+    Output("json").line(f"w: {EVIL}", {"line": EVIL})
     assert json.loads(capsys.readouterr().out) == {"line": EVIL}
 
 
@@ -141,8 +141,8 @@ def test_progress_lines(capsys):
     calls = TaskOverview(EVIL, EVIL, CallCounts(running=1))
     shown = Overview(at=1.0, pools={EVIL: PoolOverview(PoolStatus(1, 2))}, tasks=(calls,))
     displays.LineDisplay().update([shown])
-    open_output().note(EVIL)
-    open_output("quiet").warn(EVIL)
+    Output().note(EVIL)
+    Output("quiet").warn(EVIL)
     out, err = capsys.readouterr()
     assert err
     check(out, err)

@@ -8,7 +8,7 @@ import sys
 import click
 import pytest
 
-from scalable.cli.output import CommandFailure, Result, open_output, render_failure, write_file
+from scalable.cli.output import CommandFailure, Result, Output, render_failure, write_file
 from scalable.model import Diagnostic
 
 RESULT = Result(
@@ -22,7 +22,7 @@ DATA, DOCUMENT = '{\n  "version": 1,\n  "a": 1\n}\n', '{\n  "a": 1\n}\n'
     [(None, RESULT.text), ("human", RESULT.text), ("json", DATA), ("quiet", "")],
 )
 def test_results_are_printed(form, printed, capsys):
-    open_output(form).show(RESULT)
+    Output(form).show(RESULT)
     assert capsys.readouterr() == (printed, "")
 
 
@@ -40,7 +40,7 @@ def test_results_are_printed(form, printed, capsys):
 )
 def test_results_are_written(form, name, written, remark, tmp_path, capsys):
     out, beside = tmp_path / name, tmp_path / "b.txt"
-    open_output(form, out).show(RESULT)
+    Output(form, out).show(RESULT)
     assert out.read_text() == written
     assert beside.exists() == (written == DOCUMENT)
     if written == DOCUMENT:
@@ -50,27 +50,27 @@ def test_results_are_written(form, name, written, remark, tmp_path, capsys):
 
 def test_a_dash_is_standard_output(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    open_output("json", click.Path(path_type=type(tmp_path)).convert("-", None, None)).show(RESULT)
+    Output("json", click.Path(path_type=type(tmp_path)).convert("-", None, None)).show(RESULT)
     assert capsys.readouterr().out == DATA
     assert list(tmp_path.iterdir()) == []
 
 
 def test_quiet_shows_what_is_wrong(capsys):
-    open_output("quiet").show(Result("2 faults\n", {}, faulty=True))
+    Output("quiet").show(Result("2 faults\n", {}, faulty=True))
     assert capsys.readouterr() == ("", "2 faults\n")
 
 
 def test_remarks_are_for_people(tmp_path, capsys):
     for form in ("human", "json", "quiet"):
-        open_output(form).note(form)
-        open_output(form, tmp_path / "out").note(f"{form} with a file")
+        Output(form).note(form)
+        Output(form, tmp_path / "out").note(f"{form} with a file")
     assert capsys.readouterr() == ("", "human\nhuman with a file\n")
 
 
 def test_a_failure_leaves_the_file_as_it_is(tmp_path, capsys):
     out = tmp_path / "plan.json"
     out.write_text("as it was")
-    open_output(None, out).fail(CommandFailure("E_PLAN", "no plan", 3, "another way"))
+    Output(None, out).fail(CommandFailure("E_PLAN", "no plan", 3, "another way"))
     assert out.read_text() == "as it was"
     assert capsys.readouterr() == ("", "error: no plan\n  hint: another way\n")
 
@@ -118,7 +118,7 @@ def test_a_failure_shows_faults_instead_of_a_hint_that_repeats_them():
 
 def test_json_keeps_the_faults(capsys):
     fault = Diagnostic("E_BAD_VERSION", ("version",), "version 2", file="m", line=3)
-    open_output("json").fail(CommandFailure("E_MANIFEST", "m has 1 fault", 2, diagnostics=[fault]))
+    Output("json").fail(CommandFailure("E_MANIFEST", "m has 1 fault", 2, diagnostics=[fault]))
     assert json.loads(capsys.readouterr().out) == {
         "version": 1,
         "error": {

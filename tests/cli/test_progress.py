@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.cli.output import open_output
+from scalable.cli.output import Output
 from scalable.cli.workflow import Followed
 from scalable.model.overview import CallCounts, Overview, TaskOverview
 from scalable.records.overview_file import OverviewFile
@@ -82,7 +82,7 @@ def test_a_log_that_nobody_reads_harms_nothing(clock, tmp_path):
 
 @pytest.mark.parametrize("form", ["json", "quiet"])
 def test_programs_see_no_progress(form, capsys, tmp_path):
-    for out in (open_output(form), open_output(form, tmp_path / "file")):
+    for out in (Output(form), Output(form, tmp_path / "file")):
         display = out.progress()
         assert type(display) is Display
         with display:
@@ -91,5 +91,5 @@ def test_programs_see_no_progress(form, capsys, tmp_path):
 
 
 def test_people_see_lines_where_there_is_no_terminal(tmp_path):
-    assert type(open_output().progress()) is LineDisplay
-    assert type(open_output(None, tmp_path / "file").progress()) is LineDisplay
+    assert type(Output().progress()) is LineDisplay
+    assert type(Output(None, tmp_path / "file").progress()) is LineDisplay

@@ -10,14 +10,14 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 import click
 
 from scalable import __version__, settings
 from scalable.cli.options import Group
-from scalable.cli.output import CommandFailure, Output, open_output
+from scalable.cli.output import CommandFailure, Output
 from scalable.errors import ScalableError
 from scalable.harmless import make_warnings_harmless
 
@@ -138,6 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         gc.set_threshold(COLLECT_AFTER)
     given = list(sys.argv[1:] if arguments is None else arguments)
+    # An error can come before the options are parsed, or because they cannot be parsed.
+    options = list(takewhile(lambda word: word != "--", given))
     # The variables are meant for the workflow of an outer `scalable run`, not for commands that the
     # workflow starts.
     for name in (settings.RUN_TARGET, settings.RUN_PLAN):
@@ -148,10 +150,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = cli.main(given or ["--help"], prog_name="scalable", standalone_mode=False)
     except Exception as error:  # noqa: BLE001 - the last place that can name it to the user
-        failure = failure_of(error, debug=_debug(given))
+        failure = failure_of(error, debug="--debug" in options or settings.debug())
         # A reader that closed the pipe needs no message.
         with contextlib.suppress(BrokenPipeError):
-            _error_output(given).fail(failure)
+            Output(_form(options)).fail(failure)
         code = failure.exit_code
     code = code if isinstance(code, int) else 0
     if arguments is None:
@@ -171,52 +173,30 @@ def _leave_plugins_behind(code: int) -> None:
     os._exit(code)
 
 
+def _form(options: Sequence[str]) -> str | None:
+    forms = [value for word, value in pairwise(options) if word == "--format"]
+    forms += [word.removeprefix("--format=") for word in options if word.startswith("--format=")]
+    return forms[-1] if forms else None
+
+
 def failure_of(error: Exception, *, debug: bool = False) -> CommandFailure:
     """Return the message and exit code for an error, with a traceback if ``debug`` is set."""
-    trace = "".join(traceback.format_exception(error)) if debug else None
+    found: tuple[str, str, int, str | None]
     match error:
         case ScalableError():
-            return CommandFailure(
-                error.code,
-                error.message,
-                error.exit_code,
-                error.hint,
-                diagnostics=getattr(error, "diagnostics", ()),
-                trace=trace,
-            )
+            found = error.code, error.message, error.exit_code, error.hint
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "scalable"
-            hint = f"see {command} --help"
-            return CommandFailure(USAGE, error.format_message(), error.exit_code, hint, trace=trace)
+            found = USAGE, error.format_message(), error.exit_code, f"see {command} --help"
         case click.ClickException():
-            return CommandFailure(FILE, error.format_message(), error.exit_code, trace=trace)
+            found = FILE, error.format_message(), error.exit_code, None
         case click.Abort():
-            return CommandFailure(STOPPED, "interrupted", INTERRUPTED, trace=trace)
+            found = STOPPED, "interrupted", INTERRUPTED, None
         case NotImplementedError():
-            message = str(error) or "not available in this version"
-            return CommandFailure(NOT_AVAILABLE, message, 4, trace=trace)
+            found = NOT_AVAILABLE, str(error) or "not available in this version", 4, None
         case _:
-            way = (
-                None if debug else "this is a bug; --debug or SCALABLE_DEBUG=1 shows the traceback"
-            )
+            hint = "this is a bug; --debug or SCALABLE_DEBUG=1 shows the traceback"
             named = f"{type(error).__name__}: {error}"
-            return CommandFailure(UNEXPECTED, named, 1, way, trace=trace)
-
-
-# An error can come before the options are parsed, or because they cannot be parsed.
-
-
-def _options(given: Sequence[str]) -> list[str]:
-    words = list(given)
-    return words[: words.index("--")] if "--" in words else words
-
-
-def _debug(given: Sequence[str]) -> bool:
-    return "--debug" in _options(given) or settings.debug()
-
-
-def _error_output(given: Sequence[str]) -> Output:
-    words = _options(given)
-    forms = [value for word, value in pairwise(words) if word == "--format"]
-    forms += [word.removeprefix("--format=") for word in words if word.startswith("--format=")]
-    return open_output(forms[-1] if forms else None)
+            found = UNEXPECTED, named, 1, None if debug else hint
+    trace = "".join(traceback.format_exception(error)) if debug else None
+    return CommandFailure(*found, getattr(error, "diagnostics", ()), trace)

@@ -8,13 +8,14 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from scalable import settings
-from scalable.cli.output import FORMS, Output, Result, open_output
+from scalable.cli.output import FORMS, Output, Result
 from scalable.errors import ClusterError, ScalableError
 from scalable.harmless import harmless
 from scalable.model import names
@@ -51,7 +52,50 @@ _GLOBAL = frozenset({"--format", "--output", "--debug", "--help"})
 
 
 class Command(click.Command):
-    """Command whose help ends with the options that all commands have."""
+    """Command with the options that all commands have, which shows the result of its function.
+    The function gets an ``output`` if it has a parameter of that name. With a further format
+    ``extra``, given with its description, it also gets ``form`` and ``destination``.
+    """
+
+    def __init__(self, *args: Any, extra: tuple[str, str] | None = None, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self._extra = extra
+        forms, more = (FORMS, "") if extra is None else ((*FORMS, extra[0]), f", or {extra[1]}")
+        self.params += [
+            click.Option(
+                ["--format", "form"],
+                type=click.Choice(forms),
+                help="Output format: text for people (the default), one JSON value, or only "
+                f"errors{more}.",
+            ),
+            click.Option(
+                ["--output", "-o", "destination"],
+                type=click.Path(path_type=Path, allow_dash=True),
+                metavar="FILE",
+                help="Write the output to a file. The suffix .json selects JSON.",
+            ),
+            click.Option(
+                ["--debug"],
+                is_flag=True,
+                expose_value=False,
+                help="Show the traceback of an error (also with SCALABLE_DEBUG=1).",
+            ),
+        ]
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the function, show its result, and return the exit code."""
+        assert self.callback is not None
+        given = ctx.params
+        output = Output(given["form"], given["destination"])
+        if self._extra is None:
+            del given["form"], given["destination"]
+        if "output" in inspect.signature(self.callback).parameters:
+            given["output"] = output
+        made: Result | int | None = super().invoke(ctx)
+        if isinstance(made, Result):
+            output.show(made)
+            return made.exit_code
+        return made or 0
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in two sections."""
@@ -87,33 +131,47 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Duration(click.ParamType[Any]):
-    """Click type of a duration such as ``10m``, converted to seconds."""
+class Quantity(click.ParamType[float]):
+    """Click type of a quantity with a unit, converted to a number."""
 
-    name = "duration"
+    def __init__(self, name: str, parse: Callable[[Any], float]) -> None:
+        self.name, self._parse = name, parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, float):
-            return value
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         try:
-            seconds = parse_duration(value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if seconds <= 0:
-            self.fail(f"{value!r} must be more than 0", param, ctx)
-        return seconds
 
 
-class Size(click.ParamType[int]):
-    """Click type of a size such as ``10G``, converted to bytes."""
+def _positive_seconds(value: Any) -> float:
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError(f"{value!r} must be more than 0")
+    return seconds
 
-    name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_bytes(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+DURATION = Quantity("duration", _positive_seconds)
+SIZE = Quantity("size", parse_bytes)
+
+
+def combined(
+    name: str, make: Callable[..., Any], *options: Callable[[Any], Any]
+) -> Callable[[Callable[..., Any]], Any]:
+    """Add options to a command, and pass what ``make`` returns for them as one argument."""
+    taken = inspect.signature(make).parameters
+
+    def decorate(command: Callable[..., Any]) -> Any:
+        @functools.wraps(command)
+        def with_made(*args: Any, **given: Any) -> Any:
+            made = make(**{key: given.pop(key) for key in taken})
+            return command(*args, **given, **{name: made})
+
+        return functools.reduce(lambda made, add: add(made), reversed(options), with_made)
+
+    return decorate
 
 
 # Manifests and targets ----------------------------------------------------------------------------
@@ -146,20 +204,19 @@ manifest_option = click.option(
 )
 
 
-def manifest_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the manifest as ``-f/--manifest`` and as an optional first argument."""
+def _one_manifest(manifest: Path | None, manifest_file: Path | None) -> Path | None:
+    if None not in (manifest, manifest_file):
+        raise click.UsageError(f"two manifests: {manifest} and {manifest_file}; give one")
+    return manifest or manifest_file
 
-    @click.argument("manifest", required=False, type=_A_PATH)
-    @manifest_option
-    @functools.wraps(command)
-    def with_manifest(
-        *args: Any, manifest: Path | None, manifest_file: Path | None, **given: Any
-    ) -> Any:
-        if None not in (manifest, manifest_file):
-            raise click.UsageError(f"two manifests: {manifest} and {manifest_file}; give one")
-        return command(*args, manifest=manifest or manifest_file, **given)
 
-    return with_manifest
+#: Decorator that adds the manifest as ``-f/--manifest`` and as an optional first argument.
+manifest_argument = combined(
+    "manifest",
+    _one_manifest,
+    click.argument("manifest", required=False, type=_A_PATH),
+    manifest_option,
+)
 
 
 def target_option(help_text: str) -> Callable[[Decorated], Decorated]:
@@ -233,67 +290,27 @@ def confirm(question: str, *, yes: bool, otherwise: str = "") -> None:
     click.confirm(harmless(question), abort=True, err=True)
 
 
-def removal_options(command: Decorated) -> Decorated:
-    """Add ``--yes`` and ``--dry-run``."""
-    dry_run = click.option("--dry-run", is_flag=True, help="Show what would be removed, and end.")
-    return click.option("--yes", is_flag=True, help="Remove without asking.")(dry_run(command))
+@dataclass(frozen=True)
+class Removal:
+    """What a user has said about removing something."""
+
+    yes: bool
+    dry_run: bool
+
+    def approved(self, listing: str, question: str, output: Output) -> bool:
+        """Return whether to remove it, after a question unless ``yes``; False in a dry run."""
+        if self.dry_run:
+            return False
+        if not self.yes:
+            output.note(listing.rstrip("\n"))
+        confirm(question, yes=self.yes, otherwise=" Nothing was removed.")
+        return True
 
 
-def confirm_removal(listing: str, question: str, output: Output, *, yes: bool) -> None:
-    """Show what would be removed and ask for confirmation, as :func:`confirm` does."""
-    if not yes:
-        output.note(listing.rstrip("\n"))
-    confirm(question, yes=yes, otherwise=" Nothing was removed.")
-
-
-# Output -------------------------------------------------------------------------------------------
-
-
-def output_options(
-    command: Callable[..., Any] | None = None, *, extra: str | None = None, description: str = ""
-) -> Callable[..., Any]:
-    """Add ``--format``, ``--output`` and ``--debug``, and show the result of the command.
-    The command gets an ``output`` if it has a parameter of that name. With a further format
-    ``extra``, it also gets ``form`` and ``destination`` as given.
-    """
-    if command is None:
-        return functools.partial(output_options, extra=extra, description=description)
-    forms = FORMS if extra is None else (*FORMS, extra)
-    more = f", or {description}" if description else ""
-    speaks = "output" in inspect.signature(command).parameters
-
-    @click.option(
-        "--format",
-        "form",
-        type=click.Choice(forms),
-        help=f"Output format: text for people (the default), one JSON value, or only errors{more}.",
-    )
-    @click.option(
-        "--output",
-        "-o",
-        "destination",
-        type=click.Path(path_type=Path, allow_dash=True),
-        metavar="FILE",
-        help="Write the output to a file. The suffix .json selects JSON.",
-    )
-    @click.option(
-        "--debug",
-        is_flag=True,
-        expose_value=False,
-        help="Show the traceback of an error (also with SCALABLE_DEBUG=1).",
-    )
-    @functools.wraps(command)
-    def with_output(*args: Any, form: str | None, destination: Path | None, **given: Any) -> int:
-        if extra is not None:
-            given |= {"form": form, "destination": destination}
-            form = "human" if form == extra else form
-        output = open_output(form, destination)
-        if speaks:
-            given["output"] = output
-        made: Result | int | None = command(*args, **given)
-        if isinstance(made, Result):
-            output.show(made)
-            return made.exit_code
-        return made or 0
-
-    return with_output
+#: Decorator that adds ``--yes`` and ``--dry-run``, as ``removal``.
+removal_options = combined(
+    "removal",
+    Removal,
+    click.option("--yes", is_flag=True, help="Remove without asking."),
+    click.option("--dry-run", is_flag=True, help="Show what would be removed, and end."),
+)

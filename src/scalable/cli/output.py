@@ -1,4 +1,4 @@
-"""Output of the commands: one interface, three forms. Only this module prints."""
+"""Output of the commands, in three forms. Only this module prints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from scalable.harmless import harmless
 from scalable.model import Diagnostic
 
 if TYPE_CHECKING:
-    from scalable.session.displays import Display as Progress
+    from scalable.session.displays import Display
 
 FORMS = ("human", "json", "quiet")
 #: Version of the JSON values; it rises when a key is removed or changes its meaning.
@@ -35,7 +34,7 @@ class Result:
 
     #: Whole lines for users, or nothing.
     text: str
-    #: JSON value for programs.
+    #: JSON value for programs, without its version.
     data: Mapping[str, Any]
     #: Content of a JSON file, if it differs from ``data``.
     document: Mapping[str, Any] | None = None
@@ -46,6 +45,13 @@ class Result:
     #: Files that are written to a directory instead of one file, by name.
     files: Mapping[str, str] = field(default_factory=dict)
     exit_code: int = 0
+    #: False if ``data`` is the value of a standard format.
+    versioned: bool = True
+
+    @property
+    def value(self) -> Mapping[str, Any]:
+        """The JSON value as it is printed."""
+        return {"version": VERSION, **self.data} if self.versioned else self.data
 
 
 @dataclass(frozen=True)
@@ -63,154 +69,93 @@ class CommandFailure:
     trace: str | None = None
 
 
-class Output(ABC):
-    """Destination of a command's output."""
+class Output:
+    """Output of a command: text for people, one JSON value or only errors.
+    Results go to standard output, or to a file that contains strings unchanged, with the control
+    characters of logs. Everything else goes to standard error. Text is harmless to a terminal, even
+    in a pipe, because a pipe often ends in one.
+    """
 
-    script_stdout: int | None = None
+    def __init__(self, form: str | None = None, destination: Path | None = None) -> None:
+        self._form = form if form in FORMS else "human"
+        self._file = None if str(destination or "-") == "-" else destination
+        suffix = "" if self._file is None else self._file.suffix.lower()
+        self._as_json = form == "json" or (form in (None, "quiet") and suffix == ".json")
+        self._begun = False
 
-    @abstractmethod
+    @property
+    def script_stdout(self) -> int | None:
+        """The descriptor for what a workflow prints, if it is not standard output."""
+        return _STDERR if self._form == "json" else None
+
     def show(self, result: Result) -> None:
-        """Show a result."""
+        """Show a result, or write it to the file."""
+        if self._file is not None:
+            self._write_files(self._file, result)
+        elif self._form == "json":
+            _write(to_json(result.value))
+        elif self._form == "human" or result.faulty:
+            _echo(result.text, err=self._form == "quiet")
+
+    def _write_files(self, path: Path, result: Result) -> None:
+        files = {path: result.text}
+        if self._as_json:
+            files = {path: to_json(result.value if result.document is None else result.document)}
+            files |= {path.with_name(name): text for name, text in result.companions.items()}
+        elif result.files:
+            files = {path / name: text for name, text in result.files.items()}
+            with naming(path):
+                path.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            write_file(file, text)
+        self.note(f"wrote {', '.join(map(str, files))}")
 
     def fail(self, failure: CommandFailure) -> None:
-        """Show a failure, by default on standard error."""
-        _write(render_failure(failure), err=True)
+        """Show a failure. The file stays as it is."""
+        if self._form != "json":
+            _write(render_failure(failure), err=True)
+            return
+        error = {name: getattr(failure, name) for name in ("code", "message", "hint", "exit_code")}
+        if failure.diagnostics:
+            error["diagnostics"] = [diagnostic.to_dict() for diagnostic in failure.diagnostics]
+        if failure.trace:
+            error["traceback"] = failure.trace
+        _write(to_json({"version": VERSION, "error": error}))
 
-    def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: B027 - silence is a form
-        """Show one line of a continuous output."""
+    def line(self, text: str, data: Mapping[str, Any]) -> None:
+        """Show one line of a continuous output. The first line replaces the file's content."""
+        line = (json.dumps(data) if self._as_json else text) + "\n"
+        if self._file is not None:
+            mode, self._begun = "a" if self._begun else "w", True
+            with (
+                naming(self._file),
+                self._file.open(mode, encoding="utf-8", errors="replace") as file,
+            ):
+                file.write(line)
+        elif self._form != "quiet":
+            _echo(line)
 
-    def note(self, text: str) -> None:  # noqa: B027 - programs get nothing but the result
-        """Show a remark apart from the result."""
+    def note(self, text: str) -> None:
+        """Show a remark apart from the result. Programs get nothing but the result."""
+        if self._form == "human":
+            _echo(f"{text}\n", err=True)
 
     def warn(self, text: str) -> None:
-        self.note(text)
+        """Show a remark that quiet form shows too."""
+        if self._form != "json":
+            _echo(f"{text}\n", err=True)
 
     def display(self) -> Callable[[float, str], None]:
         """Return a function that shows a line of progress, with the seconds since the start."""
-        return lambda _elapsed_s, _text: None
+        return ChangedLines().tell if self._form == "human" else lambda _elapsed_s, _text: None
 
-    def progress(self) -> Progress:
-        """Return a display of task progress, by default one that shows nothing."""
-        from scalable.session.displays import Display as Progress
+    def progress(self) -> Display:
+        """Return a display of task progress, which shows nothing unless people read it."""
+        from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
 
-        return Progress()
-
-
-class HumanOutput(Output):
-    """Plain text for users: results on standard output, everything else on standard error.
-    All output is harmless to a terminal, even in a pipe, because a pipe often ends in one.
-    """
-
-    def show(self, result: Result) -> None:
-        _echo(result.text)
-
-    def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
-        _echo(f"{text}\n")
-
-    def note(self, text: str) -> None:
-        _echo(f"{text}\n", err=True)
-
-    def display(self) -> Callable[[float, str], None]:
-        return ChangedLines().tell
-
-    def progress(self) -> Progress:
-        from scalable.session.displays import LineDisplay as Lines
-        from scalable.session.displays import LiveDisplay, can_draw
-
-        return LiveDisplay(sys.stderr) if can_draw(sys.stderr) else Lines()
-
-
-class JsonOutput(Output):
-    """One JSON value on standard output, even for failures."""
-
-    script_stdout = _STDERR
-
-    def show(self, result: Result) -> None:
-        _write(to_json(result.data))
-
-    def fail(self, failure: CommandFailure) -> None:
-        _write(to_json(failure_data(failure)))
-
-    def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
-        _write(json.dumps(data) + "\n")
-
-
-class QuietOutput(Output):
-    """Output that shows only errors, on standard error."""
-
-    def show(self, result: Result) -> None:
-        if result.faulty:
-            _echo(result.text, err=True)
-
-    def warn(self, text: str) -> None:
-        _echo(f"{text}\n", err=True)
-
-
-class FileOutput(Output):
-    """Output of results to a file, and of everything else to another output.
-    The file contains strings unchanged, with the control characters of logs.
-    """
-
-    def __init__(self, inner: Output, path: Path, *, as_json: bool) -> None:
-        self._inner = inner
-        self._path = path
-        self._as_json = as_json
-        self._begun = False
-        self.script_stdout = inner.script_stdout
-
-    def show(self, result: Result) -> None:
-        files = {self._path: result.text}
-        if self._as_json:
-            document = result.data if result.document is None else result.document
-            files = {self._path: to_json(document)}
-            files |= {self._path.with_name(n): text for n, text in result.companions.items()}
-        if result.files and not self._as_json:
-            files = {self._path / name: text for name, text in result.files.items()}
-            with naming(self._path):
-                self._path.mkdir(parents=True, exist_ok=True)
-        for path, text in files.items():
-            write_file(path, text)
-        self._inner.note(f"wrote {', '.join(str(path) for path in files)}")
-
-    def fail(self, failure: CommandFailure) -> None:
-        self._inner.fail(failure)
-
-    def line(self, text: str, data: Mapping[str, Any]) -> None:
-        """Append a line to the file. The first line replaces its content."""
-        mode, self._begun = "a" if self._begun else "w", True
-        with (
-            naming(self._path),
-            self._path.open(mode, encoding="utf-8", errors="replace") as file,
-        ):
-            file.write((json.dumps(data) if self._as_json else text) + "\n")
-
-    def note(self, text: str) -> None:
-        self._inner.note(text)
-
-    def warn(self, text: str) -> None:
-        self._inner.warn(text)
-
-    def display(self) -> Callable[[float, str], None]:
-        return self._inner.display()
-
-    def progress(self) -> Progress:
-        return self._inner.progress()
-
-
-_OUTPUTS: Mapping[str, type[Output]] = {
-    "human": HumanOutput,
-    "json": JsonOutput,
-    "quiet": QuietOutput,
-}
-
-
-def open_output(form: str | None = None, destination: Path | None = None) -> Output:
-    """Return the output for a form of :data:`FORMS` (default human) and a file (default stdout)."""
-    output = _OUTPUTS.get(form or "", HumanOutput)()
-    if destination is None or str(destination) == "-":
-        return output
-    as_json = form == "json" or (form != "human" and destination.suffix.lower() == ".json")
-    return FileOutput(output, destination, as_json=as_json)
+        if self._form != "human":
+            return Display()
+        return LiveDisplay(sys.stderr) if can_draw(sys.stderr) else LineDisplay()
 
 
 @contextlib.contextmanager
@@ -237,21 +182,6 @@ def write_file(path: Path, text: str) -> None:
 def to_json(value: Any) -> str:
     """Format an indented JSON value with a final line break."""
     return json.dumps(value, indent=2, default=str) + "\n"
-
-
-def failure_data(failure: CommandFailure) -> dict[str, Any]:
-    """Return a failure as one versioned JSON value."""
-    error: dict[str, Any] = {
-        "code": failure.code,
-        "message": failure.message,
-        "hint": failure.hint,
-        "exit_code": failure.exit_code,
-    }
-    if failure.diagnostics:
-        error["diagnostics"] = [diagnostic.to_dict() for diagnostic in failure.diagnostics]
-    if failure.trace:
-        error["traceback"] = failure.trace
-    return {"version": VERSION, "error": error}
 
 
 def render_failure(failure: CommandFailure) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from scalable.cli.options import Command, name_argument, output_options
-from scalable.cli.output import VERSION, Output, Result, naming
+from scalable.cli.options import Command, name_argument
+from scalable.cli.output import Output, Result, naming
 from scalable.clusters.connecting import snippet
 from scalable.clusters.control import refuse_gone
 from scalable.protocol.addresses import LOOPBACK
@@ -24,7 +24,6 @@ from scalable.records import AccessFile, find, write_access_file
     help="Write a file with address and credentials, for clients and managers on other machines. "
     "Anyone with this file can use the cluster.",
 )
-@output_options
 def command(name: str, *, file: Path | None, output: Output) -> Result:
     """Show how to connect to a cluster from Python."""
     directory = find(name)
@@ -34,7 +33,7 @@ def command(name: str, *, file: Path | None, output: Output) -> Result:
     if file is None:
         text = snippet(directory)
         page = (directory.scheduler() or {}).get("dashboard")
-        data = {"version": VERSION, "address": address, "dashboard": page, "snippet": text}
+        data = {"address": address, "dashboard": page, "snippet": text}
         return Result(text, data)
     with naming(file):
         write_access_file(file, directory)
@@ -43,5 +42,5 @@ def command(name: str, *, file: Path | None, output: Output) -> Result:
             f"{address} is reached on this machine alone: for others, set interface in the target"
         )
     # `bundle` is the former key, for programs that read it.
-    data = {"version": VERSION, "address": address, "access_file": str(file), "bundle": str(file)}
+    data = {"address": address, "access_file": str(file), "bundle": str(file)}
     return Result(f"wrote {file}: keep it secret\n", data)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalable.cli.options import Command, optional_name_argument, output_options
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, optional_name_argument
+from scalable.cli.output import Output, Result
 from scalable.clusters.control import ask, reached, refuse_gone
 from scalable.clusters.discovery import only_cluster
 from scalable.errors import ClusterError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @optional_name_argument
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser too.")
-@output_options
 def command(name: str | None, *, opens: bool, output: Output) -> None:
     """Show the address of a cluster's dashboard.
     NAME may be left out if there is only one cluster.
@@ -79,7 +78,7 @@ def _show(
     lines = [page]
     if forward is not None:
         lines.append(f"on the machine with your browser, first: {forward}")
-    data = {"version": VERSION, "name": record.name, "page": page, "ssh": forward}
+    data = {"name": record.name, "page": page, "ssh": forward}
     output.show(Result("\n".join(lines) + "\n", data))
     if opens and not webbrowser.open(page):
         output.warn("no browser could be opened")

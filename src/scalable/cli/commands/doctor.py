@@ -15,8 +15,8 @@ from typing import NamedTuple
 import click
 
 from scalable import __version__, settings
-from scalable.cli.options import Command, output_options
-from scalable.cli.output import VERSION, Result
+from scalable.cli.options import Command
+from scalable.cli.output import Result
 from scalable.errors import ScalableError
 from scalable.providers.registry import provider_traits
 from scalable.runs.report.table import on_one_line
@@ -34,7 +34,6 @@ class CheckRow(NamedTuple):
 
 
 @click.command(cls=Command)
-@output_options
 def command() -> Result:
     """Check this machine: each row is ok, or shows a fix.
     If there is a manifest, it also checks the requirements of the manifest's providers. The exit
@@ -48,7 +47,7 @@ def command() -> Result:
         if row.mend:
             lines.append(on_one_line(f"      {'':<{width}}  -> {row.mend}"))
     failed = any(row.verdict == "fail" for row in rows)
-    data = {"version": VERSION, "ok": not failed, "rows": [row._asdict() for row in rows]}
+    data = {"ok": not failed, "rows": [row._asdict() for row in rows]}
     return Result("\n".join(lines) + "\n", data, faulty=failed, exit_code=int(failed))
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalable.cli.options import Command, confirm, name_argument, output_options
-from scalable.cli.output import VERSION, Result
+from scalable.cli.options import Command, confirm, name_argument
+from scalable.cli.output import Result
 from scalable.clusters.ending import end
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.records import find, status_of
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @name_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@output_options
 def command(name: str, *, yes: bool) -> Result:
     """Stop a cluster: its workers, managers and scheduler.
     A cluster that is already gone is not an error. Results that have not been fetched are lost.
@@ -33,11 +32,11 @@ def command(name: str, *, yes: bool) -> Result:
     except (UnknownClusterError, FileNotFoundError) as error:
         known = getattr(error, "hint", None)
         text = f"there is no cluster {name!r}" + (f" ({known})" if known else "")
-        data = {"version": VERSION, "name": name, "id": None, "ended": False}
+        data = {"name": name, "id": None, "ended": False}
         return Result(f"{text}: nothing to do\n", data)
     confirm(question, yes=yes)
     ended = end(directory.id)
-    data = {"version": VERSION, "name": known_as, "id": directory.id, "ended": ended}
+    data = {"name": known_as, "id": directory.id, "ended": ended}
     words = "has ended" if ended else "was already gone"
     return Result(f"cluster {known_as!r} {words}\n", data)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalable.cli.options import Command, optional_name_argument, output_options
-from scalable.cli.output import VERSION, Result
+from scalable.cli.options import Command, optional_name_argument
+from scalable.cli.output import Result
 from scalable.clusters.control import explain
 from scalable.clusters.discovery import only_cluster
 from scalable.errors import ClusterError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @optional_name_argument
 @click.argument("about", required=False, metavar="[TAG|TASK]")
-@output_options
 def command(name: str | None, about: str | None) -> Result:
     """Explain why tasks and pools wait, or why a task failed.
     NAME is a running cluster, or a session in another process of yours, by its name or its run's
@@ -33,7 +32,7 @@ def command(name: str | None, about: str | None) -> Result:
     for call in found.calls:
         if call.state is State.UNKNOWN:
             raise ClusterError(call.sentence, hint=call.advice)
-    data = {"version": VERSION, "cluster": cluster, **found.to_dict()}
+    data = {"cluster": cluster, **found.to_dict()}
     return Result(_render(found), data)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from scalable.cli.options import Command, output_options
-from scalable.cli.output import VERSION, Result, naming, to_json, write_file
+from scalable.cli.options import Command
+from scalable.cli.output import Result, naming, to_json, write_file
 from scalable.errors import ManifestError
 from scalable.providers.registry import option_models
 
@@ -22,7 +22,6 @@ MANIFEST, WORKFLOW, SCHEMA = "scalable.yaml", "workflow.py", "scalable.schema.js
 )
 @click.option("--name", metavar="NAME", help="Name of the project; by default the directory's.")
 @click.option("--force", is_flag=True, help="Replace the files where they exist.")
-@output_options
 def command(directory: Path, *, name: str | None, force: bool) -> Result:
     """Start a project: write a manifest, a workflow and a schema."""
     from scalable.manifest import json_schema, starter_manifest, starter_workflow
@@ -48,4 +47,4 @@ def command(directory: Path, *, name: str | None, force: bool) -> Result:
     manifest = "" if directory == Path() else f" {shlex.quote(str(directory / MANIFEST))}"
     following = [f"scalable validate{manifest}", f"scalable run{manifest} --target local"]
     text = "\n".join([f"wrote {', '.join(written)}", "next:", *(f"  {c}" for c in following)])
-    return Result(f"{text}\n", {"version": VERSION, "files": written, "next": following})
+    return Result(f"{text}\n", {"files": written, "next": following})

@@ -5,15 +5,14 @@ from __future__ import annotations
 import click
 
 from scalable.cli.clusters import render_list
-from scalable.cli.options import Command, output_options
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command
+from scalable.cli.output import Output, Result
 
 #: Exit code when a plug-in or a record could not be read.
 INCOMPLETE = 3
 
 
 @click.command("list", cls=Command)
-@output_options
 def command(*, output: Output) -> Result:
     """List all clusters with their state.
     These are detached clusters, clusters embedded in running processes, and resources without a
@@ -27,7 +26,6 @@ def command(*, output: Output) -> Result:
     for error in listing.errors:
         output.warn(error)
     data = {
-        "version": VERSION,
         "clusters": [status.to_dict() for status in listing],
         "errors": list(listing.errors),
     }

@@ -7,8 +7,8 @@ from contextlib import suppress
 import click
 
 from scalable import settings
-from scalable.cli.options import Command, optional_name_argument, output_options
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, optional_name_argument
+from scalable.cli.output import Output, Result
 from scalable.clusters.discovery import only_cluster
 from scalable.clusters.logs import LogFile, follow_lines, log_files, read_log, run_logs
 from scalable.errors import ClusterError, UnknownClusterError
@@ -33,7 +33,6 @@ from scalable.runs.finding import find_run
     metavar="N",
     help="Show only the last N lines of each log; not with --follow.",
 )
-@output_options
 def command(
     name: str | None,
     *,
@@ -82,7 +81,6 @@ def _shown(files: list[LogFile], tail: int | None) -> Result:
     texts = {file.worker: _last(read_log(file.path), tail) for file in files}
     shown = [f"==> {source} <==\n{_ended(text)}" for source, text in texts.items()]
     data = {
-        "version": VERSION,
         "logs": [{"worker": f.worker, "tag": f.tag, "text": texts[f.worker]} for f in files],
     }
     return Result("\n".join(shown) or "no output yet\n", data)

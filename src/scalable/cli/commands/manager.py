@@ -11,11 +11,10 @@ from scalable.cli.options import (
     complete_cluster_or_file,
     manifest_option,
     name_argument,
-    output_options,
     read_counts,
     target_option,
 )
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.output import Output, Result
 from scalable.model import names
 
 
@@ -44,7 +43,6 @@ def command() -> None:
     metavar="HOST:PORT",
     help="Scheduler address for the workers, if not the same as the manager's.",
 )
-@output_options
 def attach(
     cluster: str,
     *,
@@ -81,7 +79,6 @@ def attach(
 
 @command.command()
 @name_argument
-@output_options
 def restart(name: str, *, output: Output) -> Result:
     """Restart the managers of a cluster that have stopped.
     They take over their workers, and running tasks are not interrupted.
@@ -100,4 +97,4 @@ def restart(name: str, *, output: Output) -> Result:
     text = f"started manager {', '.join(started)}\n" if started else "all managers are running\n"
     if lost and not started:
         text = "no manager could be started from here\n"
-    return Result(text, {"version": VERSION, "started": started})
+    return Result(text, {"started": started})

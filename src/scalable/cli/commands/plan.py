@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from scalable import settings
-from scalable.cli.options import Command, manifest_argument, output_options, target_option
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, manifest_argument, target_option
+from scalable.cli.output import Output, Result
 from scalable.cli.plans import objective_options
 from scalable.model import Plan
 
@@ -59,7 +59,6 @@ LOCK_FILE = "manifest.lock"
     is_flag=True,
     help="Plan a cluster of `scalable up`, not of a session: its managers have machines too.",
 )
-@output_options
 def command(
     manifest: Path | None,
     target: str | None,
@@ -97,7 +96,7 @@ def command(
 def objects_result(objects: Mapping[str, bytes]) -> Result:
     """Return the objects of a cluster as a result, in order of creation."""
     files = {name: body.decode() for name, body in objects.items()}
-    data = {"version": VERSION, "objects": [json.loads(text) for text in files.values()]}
+    data = {"objects": [json.loads(text) for text in files.values()]}
     # A stream of YAML documents: each of them is JSON.
     return Result("---\n".join(files.values()), data, files=files)
 
@@ -109,7 +108,7 @@ def comparison_result(run: str) -> Result:
 
     directory = find_run(settings.runs_dir(), run)
     comparison = compare(read_run(directory))
-    data = {"version": VERSION, "comparison": comparison.to_dict()}
+    data = {"comparison": comparison.to_dict()}
     return Result(render_comparison(comparison), data)
 
 
@@ -126,7 +125,7 @@ def plan_result(
     more = {"scripts": dict(scripts)} if scripts else {}
     return Result(
         render_plan(plan) + "".join(shown),
-        {"version": VERSION, "plan": document, **more},
+        {"plan": document, **more},
         document=document,
         companions={LOCK_FILE: f"{plan.manifest_lock}\n"},
     )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalable.cli.options import Command, manifest_argument, output_options, target_option
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, manifest_argument, target_option
+from scalable.cli.output import Output, Result
 from scalable.forecasting import quoted_prices
 from scalable.model import Price, Rate
 from scalable.planning.billing import old_prices
@@ -31,7 +31,6 @@ _FROM = {
 @click.command(cls=Command)
 @manifest_argument
 @target_option("The target whose prices are shown; by default SCALABLE_TARGET or the only one.")
-@output_options
 def command(manifest: Path | None, target: str | None, *, output: Output) -> Result:
     """Show the prices that plans use, and where they come from."""
     request = Request.read(manifest, target)
@@ -74,7 +73,6 @@ def _result(request: Request, prices: Prices | None, today: dt.date) -> Result:
     old = [] if prices is None else list(old_prices(prices, today))
     lines += [line for text in old for line in textwrap.wrap(text, 100)]
     data: dict[str, Any] = {
-        "version": VERSION,
         "target": request.target,
         "provider": request.spec.provider_name,
         "currency": unit,

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from scalable import settings
-from scalable.cli.options import Command, output_options, runs_dir_option
-from scalable.cli.output import VERSION, Result
+from scalable.cli.options import Command, runs_dir_option
+from scalable.cli.output import Result
 from scalable.runs import find_run, read_run, report, summarize
 from scalable.runs.report.two_runs import compare_runs, render_two_runs
 
@@ -16,7 +16,7 @@ HTML = "html"
 _SUFFIXES = frozenset({".html", ".htm"})
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, extra=(HTML, "one HTML page (also by the suffix .html of the file)"))
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--latest", is_flag=True, hidden=True)
 @click.option("--run-id", hidden=True)
@@ -29,7 +29,6 @@ _SUFFIXES = frozenset({".html", ".htm"})
 @runs_dir_option
 @click.option("--failed", is_flag=True, help="List the failures, one example of each cause.")
 @click.option("--all", "every", is_flag=True, help="With --failed: show every failure.")
-@output_options(extra=HTML, description="one HTML page (also by the suffix .html of the file)")
 def command(  # noqa: PLR0913 - what a user may say
     run: str | None,
     *,
@@ -78,4 +77,4 @@ def _compare(where: Path, names: tuple[str, str]) -> Result:
     first, second = (read_run(find_run(where, name)) for name in names)
     rows = compare_runs(first, second)
     plain = {name: dict(zip(("first", "second"), pair, strict=True)) for name, pair in rows.items()}
-    return Result(render_two_runs(rows), {"version": VERSION, "comparison": plain})
+    return Result(render_two_runs(rows), {"comparison": plain})

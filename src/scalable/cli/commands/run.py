@@ -24,10 +24,9 @@ from scalable.cli.options import (
     complete_cluster,
     confirm,
     manifest_option,
-    output_options,
     target_option,
 )
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.output import Output, Result
 from scalable.cli.plans import (
     AskedPlan,
     budget_of,
@@ -137,7 +136,6 @@ class RunCommand(Command):
 @objective_options
 @budget_option
 @plan_option
-@output_options
 @click.pass_context
 def command(  # noqa: PLR0913 - what a user may say
     ctx: click.Context,
@@ -465,7 +463,7 @@ def _report(
         reports.append(summary.to_dict())
     if not runs:
         output.note("no run was recorded")
-    data = {"version": VERSION, "exit_code": code, "reports": reports}
+    data = {"exit_code": code, "reports": reports}
     if resumed is not None:
         texts.append(str(resumed))
         data["resumed"] = asdict(resumed)

@@ -12,23 +12,21 @@ import click
 
 from scalable import settings
 from scalable.cli.options import (
+    DURATION,
     Command,
-    Duration,
-    confirm_removal,
-    output_options,
+    Removal,
     removal_options,
     runs_dir_option,
 )
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.output import Output, Result
 from scalable.runs import chosen_runs, remove_runs, run_overviews
 from scalable.runs.report.table import shorten, table
 from scalable.units import counted, format_amount, format_duration
 
 if TYPE_CHECKING:
-    from scalable.runs import KeptRun, RunOverview
+    from scalable.runs import RunOverview
 
 _HEADER = ("run", "project", "target", "state", "started", "duration", "cost", "tasks", "failed")
-_MISSING = "-"
 #: Maximum number of characters of the names of project and target in the table.
 _NAME = 16
 
@@ -38,20 +36,18 @@ _NAME = 16
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Prune all but the last N.")
 @click.option(
     "--older-than",
-    type=Duration(),
+    type=DURATION,
     help="Prune runs that started more than DURATION ago, such as 30d; with --keep, only those "
     "not among the last N.",
 )
 @removal_options
 @runs_dir_option
-@output_options
 def command(
     action: str | None,
     *,
     keep: int | None,
     older_than: float | None,
-    yes: bool,
-    dry_run: bool,
+    removal: Removal,
     runs_dir: Path | None,
     output: Output,
 ) -> Result:
@@ -63,7 +59,7 @@ def command(
     minutes, are never removed. Only run directories are removed.
     """
     limits = keep is not None or older_than is not None
-    if action is None and (limits or yes or dry_run):
+    if action is None and (limits or removal.yes or removal.dry_run):
         raise click.UsageError("runs are removed by `scalable runs prune`, with the same options")
     if action is not None and not limits:
         raise click.UsageError("give --keep N, --older-than DURATION, or both")
@@ -71,16 +67,27 @@ def command(
     runs, faults = run_overviews(where)
     for fault in faults:
         output.warn(fault)
-    if action is not None:
-        chosen, kept = chosen_runs(runs, keep=keep, older_than_s=older_than)
-        return _pruned(chosen, kept, len(runs), yes=yes, dry_run=dry_run, output=output)
-    data = {"version": VERSION, "runs": [run.to_dict() for run in runs], "unreadable": faults}
-    text = render_runs(runs) if runs else f"{where} contains no recorded run\n"
-    return Result(text, data)
+    if action is None:
+        data = {"runs": [run.to_dict() for run in runs], "unreadable": faults}
+        return Result(_rendered(runs) if runs else f"{where} contains no recorded run\n", data)
+    chosen, kept = chosen_runs(runs, keep=keep, older_than_s=older_than)
+    removed, text = [one.run_id for one in chosen], "nothing to remove\n"
+    if chosen:
+        rows, of_all = _rendered(chosen), f"{counted(len(chosen), 'run')} of {len(runs)}"
+        text = f"{rows}{of_all} would be removed\n"
+        question = f"Remove {of_all}? Plans no longer learn from them."
+        if removal.approved(rows, question, output):
+            removed, others = remove_runs(chosen)
+            kept += others
+            number = counted(len(removed), "run")
+            text = f"removed {number}\n" if removed else "nothing was removed\n"
+    for one in kept:
+        output.warn(f"{one.run_id} stays: {one.reason}")
+    data = {"removed": removed, "kept": [asdict(one) for one in kept]}
+    return Result(text, {**data, "dry_run": removal.dry_run})
 
 
-def render_runs(runs: Sequence[RunOverview]) -> str:
-    """Format the table of runs."""
+def _rendered(runs: Sequence[RunOverview]) -> str:
     rows = [
         (
             run.run_id,
@@ -88,46 +95,20 @@ def render_runs(runs: Sequence[RunOverview]) -> str:
             shorten(run.target, _NAME),
             run.state,
             _moment(run.started_at),
-            _MISSING if run.duration_s is None else format_duration(run.duration_s),
-            _MISSING
+            None if run.duration_s is None else format_duration(run.duration_s),
+            None
             if run.cost is None
             else f"{format_amount(run.cost, run.currency or '')} {run.currency or ''}".strip(),
-            _MISSING if run.calls is None else str(run.calls),
-            _MISSING if run.failed is None else str(run.failed),
+            run.calls,
+            run.failed,
         )
         for run in runs
     ]
     return "\n".join(table(_HEADER, rows, width=None)) + "\n"
 
 
-def _moment(text: str | None) -> str:
+def _moment(text: str | None) -> str | None:
     try:
         return f"{datetime.fromisoformat(text or ''):%Y-%m-%d %H:%M}"
     except ValueError:
-        return _MISSING
-
-
-def _pruned(
-    chosen: Sequence[RunOverview],
-    kept: Sequence[KeptRun],
-    number: int,
-    *,
-    yes: bool,
-    dry_run: bool,
-    output: Output,
-) -> Result:
-    """Remove runs after a confirmation, or in a dry run only show them."""
-    runs, removed = counted(len(chosen), "run"), [run.run_id for run in chosen]
-    text = "nothing to remove\n"
-    if chosen and dry_run:
-        text = f"{render_runs(chosen)}{runs} of {number} would be removed\n"
-    elif chosen:
-        question = f"Remove {runs} of {number}? Plans no longer learn from them."
-        confirm_removal(render_runs(chosen), question, output, yes=yes)
-        removed, others = remove_runs(chosen)
-        kept = [*kept, *others]
-        text = f"removed {counted(len(removed), 'run')}\n" if removed else "nothing was removed\n"
-    for one in kept:
-        output.warn(f"{one.run_id} stays: {one.reason}")
-    data = {"version": VERSION, "removed": removed, "kept": [asdict(one) for one in kept]}
-    return Result(text, {**data, "dry_run": dry_run})
+        return None

@@ -12,10 +12,9 @@ from scalable.cli.options import (
     Command,
     confirm,
     optional_name_argument,
-    output_options,
     read_counts,
 )
-from scalable.cli.output import VERSION, Result
+from scalable.cli.output import Result
 from scalable.clusters.control import beyond_most, scale, set_budget
 from scalable.clusters.discovery import only_cluster
 from scalable.records import find, status_of
@@ -33,7 +32,6 @@ from scalable.records import find, status_of
     metavar="AMOUNT",
     help="Set the money that the cluster may spend in all.",
 )
-@output_options
 def command(
     name: str | None, counts: tuple[str, ...], *, yes: bool, budget: float | None
 ) -> Result:
@@ -53,7 +51,7 @@ def command(
         total, most = beyond
         confirm(f"A total of {total} workers exceeds {most}. Start them?", yes=yes)
     lines: list[str] = []
-    data: dict[str, Any] = {"version": VERSION}
+    data: dict[str, Any] = {}
     if budget is not None:
         data["cost"] = set_budget(name, budget)
         lines += render_cost(data["cost"]) if data["cost"] else [no_prices(budget)]

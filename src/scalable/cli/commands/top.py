@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalable.cli.options import Command, optional_name_argument, output_options
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.options import Command, optional_name_argument
+from scalable.cli.output import Output, Result
 from scalable.clusters.discovery import look, running_clusters
 from scalable.errors import ClusterError
 from scalable.records import find
@@ -29,7 +29,6 @@ WIDTH = 100
 @click.command(cls=Command)
 @optional_name_argument
 @click.option("--once", is_flag=True, help="Print the present state, and exit.")
-@output_options
 def command(name: str | None, *, once: bool, output: Output) -> Result | None:
     """Watch pools, tasks, failures and costs in the terminal.
     NAME is a cluster, or a session in another process of yours, by its name or its run's name.
@@ -65,7 +64,7 @@ def _run(name: str | None) -> None:
 
 def _page_result(overview: Overview, events: Events) -> Result:
     told = {"decisions": list(events.decisions), "failures": list(events.failures)}
-    data = {"version": VERSION, **overview.to_dict(), **told}
+    data = {**overview.to_dict(), **told}
     return Result("\n".join(page(overview, events, WIDTH)) + "\n", data)
 
 
@@ -73,5 +72,5 @@ def _listed(living: RunningClusters) -> Result:
     table = clusters_table(living.clusters, living.runs, time.time())
     lines = table.lines(WIDTH) if table.rows else [table.empty]
     rows = [{**s.to_dict(), "run": living.runs.get(s.id)} for s in living.clusters]
-    data = {"version": VERSION, "clusters": rows, "errors": list(living.errors)}
+    data = {"clusters": rows, "errors": list(living.errors)}
     return Result("\n".join(lines) + "\n", data)

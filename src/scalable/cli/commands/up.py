@@ -18,14 +18,13 @@ from scalable.cli.clusters import (
     render_status,
 )
 from scalable.cli.options import (
+    DURATION,
     Command,
-    Duration,
     confirm,
     manifest_argument,
-    output_options,
     target_option,
 )
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.output import Output, Result
 from scalable.cli.plans import (
     AskedPlan,
     budget_of,
@@ -62,9 +61,9 @@ if TYPE_CHECKING:
 @click.option("--no-wait", is_flag=True, help="Return before workers have started.")
 @click.option("--no-workers", is_flag=True, help="Start only the scheduler.")
 @click.option(
-    "--idle-timeout", type=Duration(), help="Stop the cluster after this time without work."
+    "--idle-timeout", type=DURATION, help="Stop the cluster after this time without work."
 )
-@click.option("--ttl", type=Duration(), help="Stop the cluster at this age, even if it has work.")
+@click.option("--ttl", type=DURATION, help="Stop the cluster at this age, even if it has work.")
 @click.option("--processes", is_flag=True, help="On local targets: run each worker as a process.")
 @click.option(
     "--dashboard",
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
 @objective_options
 @budget_option
 @plan_option
-@output_options
 def command(  # noqa: PLR0913 - what a user may say
     manifest: Path | None,
     target: str | None,
@@ -319,5 +317,5 @@ def _wait(
 
 def _shown(status: ClusterStatus, *, changed: bool) -> Result:
     text = render_status(status) + f"\nConnect with: scalable connect {status.name}\n"
-    data = {"version": VERSION, "changed": changed, "cluster": status.to_dict()}
+    data = {"changed": changed, "cluster": status.to_dict()}
     return Result(text, data)

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from scalable import settings
-from scalable.cli.options import Command, manifest_argument, output_options, target_option
-from scalable.cli.output import VERSION, Result
+from scalable.cli.options import Command, manifest_argument, target_option
+from scalable.cli.output import Result
 from scalable.errors import ManifestError
 from scalable.model import Diagnostic, ValidationReport
 from scalable.units import counted
@@ -25,7 +25,6 @@ from scalable.units import counted
     help="Also ask the live system, such as Slurm for its limits, of --target or else of the "
     "target that would run. Nothing is started.",
 )
-@output_options
 def command(manifest: Path | None, target: str | None, *, live: bool) -> Result:
     """Check a manifest; list every error with its position and a hint."""
     path = settings.manifest_path(manifest)
@@ -83,7 +82,6 @@ def validation_result(
         counts = [counted(len(report.errors), "error"), *warnings]
         lines.append(f"{path} cannot be used: {', '.join(counts)}")
     data = {
-        "version": VERSION,
         "ok": report.ok,
         "manifest": str(path),
         "targets": list(targets),

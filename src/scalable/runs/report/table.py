@@ -12,13 +12,13 @@ _ELLIPSIS = "…"
 
 
 def table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = WIDTH
+    header: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = WIDTH
 ) -> list[str]:
     """Return the indented lines of a table, starting with the header.
     The first column is left-aligned, and shortened if a line would exceed ``width`` (None: no
-    limit). The others are right-aligned.
+    limit). The others are right-aligned. None is shown as a dash.
     """
-    lines = [[on_one_line(cell) for cell in line] for line in (header, *rows)]
+    lines = [["-" if cell is None else on_one_line(str(cell)) for cell in line] for line in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     taken = len(_INDENT) + sum(len(_GAP) + width for width in widths[1:])
     first = widths[0] if width is None else max(1, min(widths[0], width - taken))
