@@ -166,7 +166,7 @@ def combined(
     def decorate(command: Callable[..., Any]) -> Any:
         @functools.wraps(command)
         def with_made(*args: Any, **given: Any) -> Any:
-            made = make(**{key: given.pop(key) for key in taken})
+            made = make(**{key: given.pop(key) for key in taken if key in given})
             return command(*args, **given, **{name: made})
 
         return functools.reduce(lambda made, add: add(made), reversed(options), with_made)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scalable.cli.clusters import no_prices
-from scalable.cli.options import Decorated
+from scalable.cli.options import combined
 from scalable.cli.output import Output
 from scalable.planning.request import OBJECTIVES, POLICIES
 from scalable.units import format_amount, format_duration
@@ -32,9 +32,78 @@ class Objective(click.Choice[str]):
         return OBJECTIVES[self.choices.index(super().convert(word, param, ctx))]
 
 
-def objective_options(command: Decorated) -> Decorated:
-    """Add ``--objective``, ``--policy`` and ``--deadline``."""
-    options: Sequence[Callable[[Decorated], Decorated]] = (
+@dataclass(frozen=True)
+class AskedPlan:
+    """Options for choosing a plan. Contradictory ones raise click.UsageError."""
+
+    objective: str | None = None
+    policy: str | None = None
+    deadline: str | None = None
+    budget: float | None = None
+    #: File of an existing plan. None to make one.
+    plan_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.plan_file is not None and self.options:
+            raise click.UsageError(
+                f"--plan gives the numbers of workers: leave out {', '.join(self.options)}, or "
+                "plan again with them"
+            )
+
+    @property
+    def options(self) -> list[str]:
+        """The given options for choosing a plan, as the user writes them."""
+        names = ("objective", "policy", "deadline", "budget")
+        return [f"--{name}" for name in names if getattr(self, name) is not None]
+
+    @property
+    def chosen(self) -> bool:
+        return self.plan_file is not None or bool(self.options)
+
+    def read(self, manifest: Path | None, target: str | None) -> tuple[Request, Plan | None]:
+        """Return the request and the plan in the file, if any. The target defaults to the plan's.
+        A plan that is unreadable or for another manifest raises PlanError.
+        """
+        from scalable.session.plan_files import checked_plan, read_plan
+        from scalable.session.request import Request
+
+        if self.plan_file is None:
+            return Request.read(manifest, target), None
+        plan = read_plan(self.plan_file)
+        if target is not None and target != plan.target_name:
+            raise click.UsageError(
+                f"{self.plan_file} is a plan for target {plan.target_name!r}, not for {target!r}"
+            )
+        request = Request.read(manifest, plan.target_name)
+        return request, checked_plan(request, plan, str(self.plan_file))
+
+    def make(self, request: Request, output: Output, *, detached: bool = False) -> Plan:
+        """Return the requested plan. A budget limits the plan where prices are known."""
+        from scalable.forecasting import quoted_prices
+
+        budget = self.budget
+        if budget is not None:
+            prices = quoted_prices(request.provider, request.spec, detached=detached)
+            if prices is None and not detached:  # `up` reports it for the cluster
+                output.note(no_prices(budget))
+            budget = None if prices is None else budget
+        deadline = self.deadline
+        return request.plan(
+            self.objective, self.policy, deadline=deadline, budget=budget, detached=detached
+        )
+
+    def spending_limit(self, plan: Plan | None) -> float | None:
+        """Return the budget of the cluster: that of the file's plan, if it has prices."""
+        if self.plan_file is None or plan is None:
+            return self.budget
+        return None if plan.cost_estimate is None else plan.budget
+
+
+def plan_options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Add ``--objective``, ``--policy``, ``--deadline`` and ``options``, as ``asked``."""
+    return combined(
+        "asked",
+        AskedPlan,
         click.option("--objective", type=Objective(), help="What the plan optimizes."),
         click.option(
             "--policy",
@@ -47,108 +116,29 @@ def objective_options(command: Decorated) -> Decorated:
             help="Maximum duration of the run, such as 2h; by default the target's walltime. "
             "Without --objective, the cheapest plan within it is chosen.",
         ),
+        *options,
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
-#: Decorator that adds ``--budget``.
-budget_option = click.option(
-    "--budget",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="AMOUNT",
-    help="Maximum cost of the run or the cluster, if there are prices. The plan keeps to it, and "
-    "pools stop growing when 80 % of it is spent. Overrides the target's budget. Without "
-    "--objective and --deadline, the quickest plan within it is chosen.",
+#: Decorator that also adds ``--budget`` and ``--plan``, for commands that start a plan.
+started_plan_options = plan_options(
+    click.option(
+        "--budget",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="AMOUNT",
+        help="Maximum cost of the run or the cluster, if there are prices. The plan keeps to it, "
+        "and pools stop growing when 80 % of it is spent. Overrides the target's budget. Without "
+        "--objective and --deadline, the quickest plan within it is chosen.",
+    ),
+    click.option(
+        "--plan",
+        "plan_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Start the workers of this plan, which `scalable plan --output FILE` wrote; refused "
+        "if the manifest has changed since.",
+    ),
 )
-
-#: Decorator that adds ``--plan``.
-plan_option = click.option(
-    "--plan",
-    "plan_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Start the workers of this plan, which `scalable plan --output FILE` wrote; refused "
-    "if the manifest has changed since.",
-)
-
-
-@dataclass(frozen=True)
-class AskedPlan:
-    """Options for choosing a plan. Contradictory ones raise click.UsageError."""
-
-    objective: str | None = None
-    policy: str | None = None
-    deadline: str | None = None
-    budget: float | None = None
-    #: File of an existing plan. None to make one.
-    file: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.file is not None and self.options:
-            raise click.UsageError(
-                f"--plan gives the numbers of workers: leave out {', '.join(self.options)}, or "
-                "plan again with them"
-            )
-
-    @property
-    def options(self) -> list[str]:
-        """The given options for choosing a plan, as the user writes them."""
-        given = {
-            "--objective": self.objective,
-            "--policy": self.policy,
-            "--deadline": self.deadline,
-            "--budget": self.budget,
-        }
-        return [name for name, value in given.items() if value is not None]
-
-    @property
-    def chosen(self) -> bool:
-        return self.file is not None or bool(self.options)
-
-    def read(self, manifest: Path | None, target: str | None) -> tuple[Request, Plan | None]:
-        """Return the request and the plan in the file, if any. The target defaults to the plan's.
-        A plan that is unreadable or for another manifest raises PlanError.
-        """
-        from scalable.session.plan_files import checked_plan, read_plan
-        from scalable.session.request import Request
-
-        if self.file is None:
-            return Request.read(manifest, target), None
-        plan = read_plan(self.file)
-        if target is not None and target != plan.target_name:
-            raise click.UsageError(
-                f"{self.file} is a plan for target {plan.target_name!r}, not for {target!r}"
-            )
-        request = Request.read(manifest, plan.target_name)
-        return request, checked_plan(request, plan, str(self.file))
-
-    def make(self, request: Request, output: Output, *, detached: bool = False) -> Plan:
-        """Return the requested plan. A budget limits the plan where prices are known."""
-        budget = self.budget
-        if budget is not None and not _has_prices(request, detached=detached):
-            if not detached:  # `up` reports it for the cluster
-                output.note(no_prices(budget))
-            budget = None
-        return request.plan(
-            self.objective,
-            self.policy,
-            deadline=self.deadline,
-            budget=budget,
-            detached=detached,
-        )
-
-
-def _has_prices(request: Request, *, detached: bool) -> bool:
-    from scalable.forecasting import quoted_prices
-
-    return quoted_prices(request.provider, request.spec, detached=detached) is not None
-
-
-def budget_of(plan: Plan | None) -> float | None:
-    """Return the budget of a plan's cluster, or None without one."""
-    return None if plan is None or plan.cost_estimate is None else plan.budget
 
 
 # Spending -----------------------------------------------------------------------------------------
@@ -185,18 +175,17 @@ def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
     return ", ".join(texts) + "."
 
 
-def said_of_managers(specs: Iterable[DeploymentSpec]) -> str:
-    """Return a sentence about worker prices of managers on other targets."""
+def said_of_managers(specs: Iterable[DeploymentSpec]) -> list[str]:
+    """Return sentences about worker prices of managers on other targets."""
     from scalable.forecasting import quoted_prices
     from scalable.providers.registry import get_provider
 
     texts = []
     for spec in specs:
         prices = quoted_prices(get_provider(spec.provider_name), spec)
-        if prices is None or not prices.hourly_by_tag:
-            continue
-        unit = prices.currency
-        ends = sorted({min(prices.hourly_by_tag.values()), max(prices.hourly_by_tag.values())})
-        amount = " to ".join(format_amount(end, unit) for end in ends)
-        texts.append(f"A worker on {spec.target_name!r} costs {amount} {unit} an hour.")
-    return " ".join(texts)
+        if prices is not None and prices.hourly_by_tag:
+            hourly, unit = prices.hourly_by_tag.values(), prices.currency
+            ends = sorted({min(hourly), max(hourly)})
+            amount = " to ".join(format_amount(end, unit) for end in ends)
+            texts.append(f"A worker on {spec.target_name!r} costs {amount} {unit} an hour.")
+    return texts

@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 WORKFLOW = "workflow.py"
 #: Reason why tasks with ``cache: true`` ran.
 NOT_CACHED = "not cached"
-_PATHS = (".yaml", ".yml", ".toml", ".py")
-
-
-def split_path(resume: str | None, given: Path | None) -> tuple[str | None, Path | None]:
-    """Return the run and the command's argument. ``--resume workflow.py`` means the last run."""
-    if resume is not None and given is None and resume.endswith(_PATHS):
-        return LATEST, Path(resume)
-    return resume, given
 
 
 def resumed_run(asked: str, project: str, target: str | None) -> Path:

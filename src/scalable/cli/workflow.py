@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from scalable import settings
 from scalable.model.overview import Overview
 from scalable.records.overview_file import OverviewFile
 from scalable.session.displays import LiveDisplay, can_draw
@@ -38,26 +37,6 @@ _INTERRUPTED = 130
 _PR_SET_PDEATHSIG = 1
 # Linux's sender of a signal for a key pressed on the terminal (si_code of siginfo).
 _SI_KERNEL = 0x80
-
-
-def script_environment(
-    environ: Mapping[str, str],
-    *,
-    manifest: Path,
-    target: str | None,
-    listing: Path,
-    shown: Path | None = None,
-    cluster: str | None = None,
-) -> dict[str, str]:
-    """Return the script's environment. If ``target`` is None, that of ``environ`` is kept."""
-    made = {settings.MANIFEST: str(manifest.absolute()), settings.RUN_LIST: str(listing)}
-    if target is not None:
-        made |= {settings.RUN_TARGET: target, settings.TARGET: target}
-    if cluster is not None:
-        made[settings.CLUSTER] = cluster
-    if shown is not None:
-        made[settings.RUN_OVERVIEWS] = str(shown)
-    return {**environ, **made}
 
 
 def run_script(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
 from scalable import settings
 from scalable.cli.options import Command, manifest_argument, target_option
 from scalable.cli.output import Output, Result
-from scalable.cli.plans import objective_options
+from scalable.cli.plans import AskedPlan, plan_options
 from scalable.model import Plan
 
 LOCK_FILE = "manifest.lock"
@@ -27,19 +26,16 @@ LOCK_FILE = "manifest.lock"
     expose_value=False,  # planning writes and contacts nothing in any case
     help="Contact nothing, and write nothing except --output.",
 )
-@objective_options
-@click.option(
-    "--budget",
-    type=float,
-    metavar="AMOUNT",
-    help="Maximum cost of the run, in the currency of the prices. Without --objective and "
-    "--deadline, the quickest plan within it is chosen.",
+@plan_options(
+    click.option(
+        "--budget",
+        type=float,
+        metavar="AMOUNT",
+        help="Maximum cost of the run, in the currency of the prices. Without --objective and "
+        "--deadline, the quickest plan within it is chosen.",
+    )
 )
-@click.option(
-    "--front",
-    is_flag=True,
-    help="Draw all choices of time and cost.",
-)
+@click.option("--front", is_flag=True, help="Draw all choices of time and cost.")
 @click.option(
     "--compare",
     "run",
@@ -59,7 +55,7 @@ LOCK_FILE = "manifest.lock"
     is_flag=True,
     help="Plan a cluster of `scalable up`, not of a session: its managers have machines too.",
 )
-def command(
+def command(  # noqa: PLR0913 - what a user may say
     manifest: Path | None,
     target: str | None,
     *,
@@ -68,48 +64,43 @@ def command(
     show_script: bool,
     show_manifests: bool,
     detached: bool,
+    asked: AskedPlan,
     output: Output,
-    **asked: Any,
 ) -> Result:
     """Predict the workers, time and cost of a run, with reasons.
     With --output plan.json, the file contains the plan, and manifest.lock is written next to it.
     """
     if run is not None:
-        return comparison_result(run)
-    if front and all(asked[name] is None for name in ("objective", "deadline", "budget")):
+        from scalable.runs import find_run, read_run
+        from scalable.runs.report.comparison import compare, render_comparison
+
+        comparison = compare(read_run(find_run(settings.runs_dir(), run)))
+        return Result(render_comparison(comparison), {"comparison": comparison.to_dict()})
+    if front and set(asked.options) <= {"--policy"}:
         raise click.UsageError(
             "--front needs --objective, --deadline or --budget: without them there are no choices"
         )
     from scalable.session.request import Request
 
     request = Request.read(manifest, target)
-    plan = request.plan(**asked, detached=detached)
+    plan = request.plan(
+        asked.objective,
+        asked.policy,
+        deadline=asked.deadline,
+        budget=asked.budget,
+        detached=detached,
+    )
     for warning in request.validate().warnings:
         output.note(warning.render())
     if show_manifests:
-        return objects_result(request.objects(plan, detached=detached))
+        objects = request.objects(plan, detached=detached)
+        files = {name: body.decode() for name, body in objects.items()}
+        data = {"objects": [json.loads(text) for text in files.values()]}
+        # A stream of YAML documents: each of them is JSON.
+        return Result("---\n".join(files.values()), data, files=files)
     if front and not plan.front:
         output.note("policy manual leaves nothing to choose, so there are no choices to draw")
     return plan_result(plan, request.scripts() if show_script else {}, front=front)
-
-
-def objects_result(objects: Mapping[str, bytes]) -> Result:
-    """Return the objects of a cluster as a result, in order of creation."""
-    files = {name: body.decode() for name, body in objects.items()}
-    data = {"objects": [json.loads(text) for text in files.values()]}
-    # A stream of YAML documents: each of them is JSON.
-    return Result("---\n".join(files.values()), data, files=files)
-
-
-def comparison_result(run: str) -> Result:
-    """Compare a run (its id, a prefix of it, or ``latest``) with its plan."""
-    from scalable.runs import find_run, read_run
-    from scalable.runs.report.comparison import compare, render_comparison
-
-    directory = find_run(settings.runs_dir(), run)
-    comparison = compare(read_run(directory))
-    data = {"comparison": comparison.to_dict()}
-    return Result(render_comparison(comparison), data)
 
 
 def plan_result(

@@ -27,25 +27,16 @@ from scalable.cli.options import (
     target_option,
 )
 from scalable.cli.output import Output, Result
-from scalable.cli.plans import (
-    AskedPlan,
-    budget_of,
-    budget_option,
-    costs_money,
-    objective_options,
-    plan_option,
-    said_cost,
-)
+from scalable.cli.plans import AskedPlan, costs_money, said_cost, started_plan_options
 from scalable.cli.resuming import (
     WORKFLOW,
     Resumed,
     cached_calls,
     nothing_kept,
     resumed_run,
-    split_path,
     unkept,
 )
-from scalable.cli.workflow import Followed, ScriptTerminal, run_script, script_environment
+from scalable.cli.workflow import Followed, ScriptTerminal, run_script
 from scalable.clusters.record import default_name
 from scalable.clusters.remote import flush_run
 from scalable.clusters.services import READY_TIMEOUT_S, wait_until_ready
@@ -72,6 +63,7 @@ _ABANDONED_S = 600.0
 #: Characters of a default name to which a suffix is added.
 _LONGEST_NAME = names.CLUSTER.longest - 7
 _ARGUMENTS = "scalable.workflow_arguments"
+_PATHS = (".yaml", ".yml", ".toml", ".py")
 
 
 class RunCommand(Command):
@@ -80,7 +72,12 @@ class RunCommand(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[_ARGUMENTS] = args[cut + 1 :]
-        return super().parse_args(ctx, args[:cut])
+        rest = super().parse_args(ctx, args[:cut])
+        given, resume = ctx.params.get("given"), ctx.params.get("resume")
+        if given is None and resume is not None and resume.endswith(_PATHS):
+            # After --resume, a workflow or a manifest is the argument, and the last run is meant.
+            ctx.params |= {"given": Path(resume), "resume": LATEST}
+        return rest
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
@@ -133,9 +130,7 @@ class RunCommand(Command):
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; start nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before money is spent.")
-@objective_options
-@budget_option
-@plan_option
+@started_plan_options
 @click.pass_context
 def command(  # noqa: PLR0913 - what a user may say
     ctx: click.Context,
@@ -152,10 +147,8 @@ def command(  # noqa: PLR0913 - what a user may say
     synchronous: bool,
     dry_run: bool,
     yes: bool,
-    budget: float | None,
-    plan_file: Path | None,
+    asked: AskedPlan,
     output: Output,
-    **objective: str | None,
 ) -> Result:
     """Run a workflow on a target, with its progress and a report.
     With --objective, --policy, --deadline or --plan, the workflow's sessions on this manifest start
@@ -166,9 +159,7 @@ def command(  # noqa: PLR0913 - what a user may say
     WORKFLOW is a Python script that runs in its own process; by default workflow.py next to the
     manifest. The exit code is that of the script.
     """
-    resume, given = split_path(resume, given)
     path, script = _manifest_and_script(given, manifest_file, workflow)
-    asked = AskedPlan(**objective, budget=budget, file=plan_file)
     if keep_despite_code and resume is None:
         raise click.UsageError("--keep-despite-code keeps the results of a run: add --resume")
     _refuse_running(asked, cluster, detach=detach, synchronous=synchronous)
@@ -176,50 +167,55 @@ def command(  # noqa: PLR0913 - what a user may say
     directory = None if cluster is None else find(cluster)
     request, plan = asked.read(path, _target_of(directory, path, target))
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
+    budget = asked.spending_limit(plan)
     if plan is None:
         plan = asked.make(request, output, detached=detach)
     if dry_run:
         return plan_result(plan)
-    if directory is None:
-        _confirm_start(request, plan, yes=yes or synchronous)
-    else:
-        cluster, runs_on = directory.id, directory.record().target
-        if target is not None and target != runs_on:
-            raise click.UsageError(f"cluster runs on target {runs_on!r}, not on {target!r}")
+    _check_start(request, plan, directory, target, yes=yes or synchronous)
     # A name that starts with "-" would be an option of the interpreter.
     command_line = [sys.executable, f"./{script}" if str(script)[0] == "-" else str(script)]
     command_line += ctx.meta[_ARGUMENTS]
     if resumed is not None and (lacking := nothing_kept(resumed)) is not None:
         output.warn(lacking)
-    budget = budget_of(plan) if plan_file else budget
-    environ = _environment(
-        None if detach else budget,
-        resumed,
-        synchronous=synchronous,
-        despite_code=keep_despite_code,
-    )
     with ExitStack() as stack:
+        plan_file = None
         if detach:
             directory = stack.enter_context(_own_cluster(request, plan, budget, output))
-            cluster = directory.id
-        part = None if directory is None else _part_of_run(directory)
-        if asked.chosen and not detach:
+        elif asked.chosen:
             target = request.target  # the plan is for this target, whatever the script names
-            environ[settings.RUN_PLAN] = str(_shown_plan(plan, stack.enter_context(_exchange())))
-            output.note(_in_one_line(plan))
+            plan_file = stack.enter_context(_handed_over(plan, output))
+        part = None if directory is None else _part_of_run(directory)
+        environ = _environment(
+            {
+                settings.MANIFEST: path.absolute(),
+                settings.RUN_TARGET: target,
+                settings.TARGET: target,
+                settings.CLUSTER: None if directory is None else directory.id,
+                settings.RUN_PLAN: plan_file,
+                settings.BUDGET: None if detach or budget is None else f"{budget:g}",
+                settings.RESUMED: resumed,
+                settings.RESUMED_DESPITE_CODE: "1" if keep_despite_code else None,
+                settings.SYNCHRONOUS: "1" if synchronous else None,
+            }
+        )
         # A live display would draw over a debugger.
         display = nullcontext(Display()) if synchronous else output.progress()
-        code, runs = _follow(
-            command_line, path, target, output, cluster, environ=environ, progress=display
-        )
+        code, runs = _follow(command_line, environ, output, display)
         if directory is not None and part is not None:
             flush_run(directory)
     if code:
         output.note(f"{script} exited with code {_in_words(code)}")
     for sentence in unkept(runs):
         output.note(sentence)
-    compared = None if resumed is None else _compared(resumed, runs, request, part)
-    return _report(runs, code, output, part, attached=cluster is not None, resumed=compared)
+    texts, data = _reports(runs, code, output, part, attached=directory is not None)
+    if resumed is not None:
+        rows = [row for run in runs for row in _cache_rows(run, part)]
+        keeps = request.spec.keep_results is not None
+        compared = Resumed.of(resumed, runs, cached_calls(rows, request.spec), keeps=keeps)
+        texts.append(str(compared))
+        data["resumed"] = asdict(compared)
+    return Result("\n".join(texts), data, exit_code=code)
 
 
 def _target_of(
@@ -254,25 +250,6 @@ def _refuse_running(
         )
 
 
-def _compared(resumed: Path, runs: list[Path], request: Request, part: RunPart | None) -> Resumed:
-    rows = [row for run in runs for row in _cache_rows(run, part)]
-    remembered = cached_calls(rows, request.spec)
-    keeps = request.spec.keep_results is not None
-    return Resumed.of(resumed, runs, remembered, keeps=keeps)
-
-
-def _shown_plan(plan: Plan, file: Path) -> Path:
-    file.write_text(json.dumps(plan.to_dict()), encoding="utf-8")
-    return file
-
-
-def _in_one_line(plan: Plan) -> str:
-    counts = ", ".join(f"{tag} {n}" for tag, n in plan.scale_plan.workers_by_tag.items())
-    known = plan.predicted_time_s
-    about = "" if known is None else f"; about {format_duration(known)}"
-    return f"plan: {counts}{about}"
-
-
 def _in_words(code: int) -> str:
     """Return an exit code, with the signal's name for a code over 128."""
     with suppress(ValueError):
@@ -280,24 +257,28 @@ def _in_words(code: int) -> str:
     return str(code)
 
 
-def _environment(
-    budget: float | None, resumed: Path | None, *, synchronous: bool, despite_code: bool
-) -> dict[str, str]:
-    own = (settings.RESUMED, settings.RESUMED_DESPITE_CODE)
-    environ = {name: value for name, value in os.environ.items() if name not in own}
-    if budget is not None:
-        environ[settings.BUDGET] = f"{budget:g}"
-    if resumed is not None:
-        environ[settings.RESUMED] = str(resumed)
-    if despite_code:
-        environ[settings.RESUMED_DESPITE_CODE] = "1"
-    if synchronous:
-        environ[settings.SYNCHRONOUS] = "1"
-    return environ
+def _environment(given: Mapping[str, object]) -> dict[str, str]:
+    """Return the variables of the workflow. This process's own stay where ``given`` has None."""
+    # What an outer run resumes is not for this one.
+    of_outer = (settings.RESUMED, settings.RESUMED_DESPITE_CODE)
+    own = {name: value for name, value in os.environ.items() if name not in of_outer}
+    return own | {name: str(value) for name, value in given.items() if value is not None}
 
 
-def _confirm_start(request: Request, plan: Plan, *, yes: bool) -> None:
+def _check_start(
+    request: Request,
+    plan: Plan,
+    directory: ClusterDirectory | None,
+    target: str | None,
+    *,
+    yes: bool,
+) -> None:
     """Check that the run can start, and ask for confirmation if it costs money."""
+    if directory is not None:
+        runs_on = directory.record().target
+        if target not in (None, runs_on):
+            raise click.UsageError(f"cluster runs on target {runs_on!r}, not on {target!r}")
+        return
     request.require_clusters()
     if settings.telemetry_enabled():
         require_writable()
@@ -381,44 +362,36 @@ def _manifest_and_script(
 
 def _follow(
     command_line: Sequence[str],
-    manifest: Path,
-    target: str | None,
-    output: Output,
-    cluster: str | None,
-    *,
     environ: Mapping[str, str],
+    output: Output,
     progress: AbstractContextManager[Display],
 ) -> tuple[int, list[Path]]:
+    """Run the script with its progress. Return its exit code, and the runs that it recorded."""
     with _exchange() as listing, _exchange() as shown, progress as display:
         followed = Followed(listing, shown)
-        shows = type(display) is not Display
-        environment = script_environment(
-            environ,
-            manifest=manifest,
-            target=target,
-            listing=listing,
-            shown=shown if shows else None,
-            cluster=cluster,
-        )
+        environ = {**environ, settings.RUN_LIST: str(listing)}
+        given: dict[str, Any] = {"stdout": output.script_stdout}
+        if type(display) is not Display:
+            environ[settings.RUN_OVERVIEWS] = str(shown)
+            given["watch"] = lambda: display.update(followed.overviews())
         with ExitStack() as stack:
-            streams = _streams(display, output, stack)
-            code = run_script(
-                command_line,
-                environment,
-                **streams,
-                watch=lambda: display.update(followed.overviews()) if shows else None,
-            )
+            if isinstance(display, LiveDisplay):  # the script's output is shown above it
+                terminal = stack.enter_context(ScriptTerminal(display, sys.stderr))
+                given |= {"stderr": terminal.descriptor, "started": terminal.begin}
+                given["stdout"] = terminal.descriptor if sys.stdout.isatty() else None
+            code = run_script(command_line, environ, **given)
         return code, followed.runs()
 
 
-def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, Any]:
-    """Return ``run_script`` arguments for the script's streams, shown above a live display."""
-    if not isinstance(display, LiveDisplay):
-        return {"stdout": output.script_stdout}
-
-    terminal = stack.enter_context(ScriptTerminal(display, sys.stderr))
-    streams: dict[str, Any] = {"stderr": terminal.descriptor, "started": terminal.begin}
-    return streams | ({"stdout": terminal.descriptor} if sys.stdout.isatty() else {})
+@contextmanager
+def _handed_over(plan: Plan, output: Output) -> Iterator[Path]:
+    """Yield a file with the plan for sessions, after a remark about the plan."""
+    counts = ", ".join(f"{tag} {n}" for tag, n in plan.scale_plan.workers_by_tag.items())
+    known = plan.predicted_time_s
+    output.note(f"plan: {counts}" + ("" if known is None else f"; about {format_duration(known)}"))
+    with _exchange() as file:
+        file.write_text(json.dumps(plan.to_dict()), encoding="utf-8")
+        yield file
 
 
 @contextmanager
@@ -435,39 +408,29 @@ def _exchange() -> Iterator[Path]:
         yield made
 
 
-def _report(
-    runs: Sequence[Path],
-    code: int,
-    output: Output,
-    part: RunPart | None,
-    *,
-    attached: bool,
-    resumed: Resumed | None,
-) -> Result:
+def _reports(
+    runs: Sequence[Path], code: int, output: Output, part: RunPart | None, *, attached: bool
+) -> tuple[list[str], dict[str, Any]]:
     """Return the runs' reports, and store the script's exit code in those that it finished.
     With an ``attached`` detached cluster, whose run continues, only ``part`` of that run is shown.
     """
-    texts, reports = [], []
+    summaries: list[Summary] = []
+    failed: EndStatus = "cancelled" if code == _INTERRUPTED else "failed"
     for run in runs:
         try:
             if part is not None and run == part.path:
-                summary = _summary_of(part, code)
-            else:
-                if not attached:
-                    _amend(run, code)
-                summary = report.build(run.parent, run.name)
+                summaries.append(_summary_of(part, failed if code else "completed", code))
+                continue
+            # Its session was closed normally.
+            if code and not attached and read_run(run).status == "completed":
+                amend_status(run, failed, code)
+            summaries.append(report.build(run.parent, run.name))
         except RunError as error:
             output.note(f"no report of {run}: {error}")
-            continue
-        texts.append(report.render_human(summary))
-        reports.append(summary.to_dict())
     if not runs:
         output.note("no run was recorded")
-    data = {"exit_code": code, "reports": reports}
-    if resumed is not None:
-        texts.append(str(resumed))
-        data["resumed"] = asdict(resumed)
-    return Result("\n".join(texts), data, exit_code=code)
+    data = {"exit_code": code, "reports": [summary.to_dict() for summary in summaries]}
+    return [report.render_human(summary) for summary in summaries], data
 
 
 def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
@@ -477,20 +440,9 @@ def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
     return StoredRows(stream_path(run, "remembered"))
 
 
-def _summary_of(part: RunPart, code: int) -> Summary:
+def _summary_of(part: RunPart, status: EndStatus, code: int) -> Summary:
     """Return the summary of the script's part of a run, after its last tasks were recorded."""
     deadline = time.monotonic() + _RECORDED_S
     while not part.has_ended() and time.monotonic() < deadline:
         time.sleep(_RECORDED_S / 20)
-    return summarize(part.read(_status_of(code), code))
-
-
-def _status_of(code: int) -> EndStatus:
-    failed: EndStatus = "cancelled" if code == _INTERRUPTED else "failed"
-    return failed if code else "completed"
-
-
-def _amend(run: Path, code: int) -> None:
-    """Record the script's failure in a run whose session was closed normally."""
-    if code and read_run(run).status == "completed":
-        amend_status(run, _status_of(code), code)
+    return summarize(part.read(status, code))

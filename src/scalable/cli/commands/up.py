@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,20 +26,17 @@ from scalable.cli.options import (
 from scalable.cli.output import Output, Result
 from scalable.cli.plans import (
     AskedPlan,
-    budget_of,
-    budget_option,
     costs_money,
-    objective_options,
-    plan_option,
     said_cost,
     said_of_managers,
+    started_plan_options,
 )
 from scalable.clusters.control import scale, set_budget
 from scalable.clusters.record import default_name
 from scalable.clusters.resuming import restart_managers, running_cluster
 from scalable.clusters.services import READY_TIMEOUT_S, wait_for_managers, wait_until_ready
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
-from scalable.model import ClusterStatus, DeploymentSpec, Plan, names
+from scalable.model import ClusterStatus, Plan, names
 from scalable.providers.registry import provider_traits
 from scalable.records import find, status_of
 from scalable.units import format_duration
@@ -70,9 +66,7 @@ if TYPE_CHECKING:
     metavar="[HOST]:PORT",
     help="Serve the dashboard at this address, such as :8787; on loopback unless a host is given.",
 )
-@objective_options
-@budget_option
-@plan_option
+@started_plan_options
 def command(  # noqa: PLR0913 - what a user may say
     manifest: Path | None,
     target: str | None,
@@ -85,67 +79,91 @@ def command(  # noqa: PLR0913 - what a user may say
     ttl: float | None,
     processes: bool,
     dashboard: str | None,
-    budget: float | None,
-    plan_file: Path | None,
+    asked: AskedPlan,
     output: Output,
-    **objective: str | None,
 ) -> Result:
     """Start a cluster that keeps running after this command.
     A running cluster of the same name is scaled to the plan's counts.
     """
     from scalable.clusters.creation import DetachOptions
-    from scalable.session.detached import create_cluster, requested_managers
 
     if name is not None:
         names.CLUSTER.require(name)
-    asked = AskedPlan(**objective, budget=budget, file=plan_file)
     request, plan = asked.read(manifest, target)
+    name = name or default_name(request.spec)
     options = DetachOptions(
-        name=name or default_name(request.spec),
+        name=name,
         idle_timeout_s=idle_timeout,
         time_to_live_s=ttl,
         workers=not no_workers,
         processes=processes,
         dashboard_address=dashboard,
-        budget=budget if plan_file is None else budget_of(plan),
+        budget=asked.spending_limit(plan),
     )
     if plan is None:
         plan = asked.make(request, output, detached=True)
     for warning in request.validate().warnings:
         output.note(warning.render())
-    assert options.name is not None
-    running = running_cluster(options.name)
-    if running is not None:
-        return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
-    managers = requested_managers(request, options)
+    running = running_cluster(name)
+    if running is None:
+        _confirm_start(request, plan, options, output, yes=yes)
+        try:
+            return _start(request, plan, options, output, wait=not no_wait)
+        except NameTakenError:
+            running = running_cluster(name)  # another `up` was faster
+            if running is None:
+                raise
+    return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
+
+
+def _confirm_start(
+    request: Request, plan: Plan, options: DetachOptions, output: Output, *, yes: bool
+) -> None:
+    """Show what would start, and ask if a target has a price or a queue."""
+    from scalable.clusters.creation import lifetimes
     from scalable.runs.report.plans import render_plan
+    from scalable.session.detached import requested_managers
 
-    output.note(render_plan(plan) + _outlook(request, options))
-    places = {
-        spec.target_name: spec for spec in (request.spec, *(m.spec for m in managers.values()))
-    }
-    if _asks_first(places.values()):
-        confirm(_question(request, plan, options, list(places.values())[1:]), yes=yes)
+    managers = requested_managers(request, options)
+    idle_s, live_s = lifetimes(request.spec, options)
+    lines = [render_plan(plan), f"Ends:   after {format_duration(idle_s)} without work"]
+    if live_s is not None:
+        lines.append(f"        and in any case after {format_duration(live_s)}")
+    for manager in request.spec.managers:
+        by_price = request.spec.manager_policy == "cheapest"
+        words = ["by price" if by_price else f"priority {manager.priority}"]
+        words += [f"{tag} at most {n}" for tag, n in manager.limits.items()]
+        lines.append(f"Manager on {manager.target}: {', '.join(words)}")
+    output.note("\n".join(lines))
+    specs = (request.spec, *(manager.spec for manager in managers.values()))
+    places = {spec.target_name: spec for spec in specs}
+    if any(
+        provider_traits(spec.provider_name).asks_first
+        or costs_money(spec)
+        or spec.price_per_core_hour is not None
+        or spec.prices
+        for spec in places.values()
+    ):
+        costs = said_of_managers(list(places.values())[1:])
+        if plan.cost_estimate is not None or costs_money(request.spec, plan):
+            costs.insert(0, said_cost(plan, idle_s=idle_s))
+        question = f"Start cluster {options.name!r} on {request.target!r}?"
+        confirm(" ".join([*costs, question]), yes=yes)
+
+
+def _start(
+    request: Request, plan: Plan, options: DetachOptions, output: Output, *, wait: bool
+) -> Result:
+    """Start a cluster, and warn that it keeps running if its start fails or is interrupted."""
+    from scalable.session.detached import create_cluster
+
     try:
-        with _told_what_is_left(options.name, output):
-            directory = create_cluster(request, plan, options)
-            status = _wait(directory, output, wait=not no_wait, workers=not no_workers)
-    except NameTakenError:
-        running = running_cluster(options.name)  # another `up` was faster
-        if running is None:
-            raise
-        return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
-    return _shown(status, changed=True)
-
-
-@contextmanager
-def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
-    """Warn that a cluster keeps running if its start fails or is interrupted."""
-    try:
-        yield
+        directory = create_cluster(request, plan, options)
+        status = _wait(directory, output, wait=wait, workers=options.workers)
     except NameTakenError:
         raise
     except (KeyboardInterrupt, ScalableError):
+        name = str(options.name)
         with suppress(UnknownClusterError):
             find(name)
             output.warn(
@@ -153,54 +171,7 @@ def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
                 f"or delete it with `scalable down {name}`"
             )
         raise
-
-
-def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
-    """Return whether the user must confirm, because a target has a price or a queue."""
-    return any(
-        provider_traits(s.provider_name).asks_first or costs_money(s) or _has_price(s)
-        for s in places
-    )
-
-
-def _has_price(spec: DeploymentSpec) -> bool:
-    return spec.price_per_core_hour is not None or bool(spec.prices)
-
-
-def _question(
-    request: Request, plan: Plan, options: DetachOptions, others: Sequence[DeploymentSpec]
-) -> str:
-    """Return the question to confirm a cluster's start, with its cost if known."""
-    from scalable.clusters.creation import lifetimes
-
-    cost = ""
-    if plan.cost_estimate is not None or costs_money(request.spec, plan):
-        cost = said_cost(plan, idle_s=lifetimes(request.spec, options)[0]) + " "
-    managers = said_of_managers(others)
-    return (
-        f"{cost}{managers}{' ' * bool(managers)}"
-        f"Start cluster {options.name!r} on {request.target!r}?"
-    )
-
-
-def _outlook(request: Request, options: DetachOptions) -> str:
-    """Return lines about the cluster's managers and the times when it stops by itself."""
-    from scalable.clusters.creation import lifetimes
-
-    lines = [""]
-    idle, live = lifetimes(request.spec, options)
-    lines.append(f"Ends:   after {format_duration(idle)} without work")
-    if live is not None:
-        lines.append(f"        and in any case after {format_duration(live)}")
-    by_price = request.spec.manager_policy == "cheapest"
-    for manager in request.spec.managers:
-        limits = ", ".join(f"{tag} at most {n}" for tag, n in manager.limits.items())
-        lines.append(
-            f"Manager on {manager.target}: "
-            + ("by price" if by_price else f"priority {manager.priority}")
-            + (f", {limits}" if limits else "")
-        )
-    return "\n".join(lines)
+    return _shown(status, changed=True)
 
 
 def _change(
@@ -213,64 +184,41 @@ def _change(
     wait: bool,
     output: Output,
 ) -> Result:
-    from scalable.session.detached import MANIFEST_CHANGED, changes_since
-
-    _refuse_other_target(directory, request)
-    status = status_of(directory, time.time())
-    if status.state in ("creating", "starting"):
-        # Another `up` of this name has just started it.
-        output.note(f"cluster {status.name!r} is {status.state}")
-        status = _wait(directory, output, wait=True, workers=False)
-    _bring_managers(directory, request, options, output)
-    if options.budget is not None:
-        told = set_budget(directory.id, options.budget)
-        output.note("\n".join(render_cost(told)) if told else no_prices(options.budget))
-    status = status_of(directory, time.time())
-    now = {tag: pool.wanted for tag, pool in status.pools.items()}
-    then = dict(plan.scale_plan.workers_by_tag)
-    output.note(f"cluster {status.name!r} is already running ({status.state})")
-    if directory.record().lock != plan.manifest_lock:
-        output.note(MANIFEST_CHANGED)
-        for line in changes_since(directory, request, options):
-            output.note(f"  {line}")
-    kept = _kept_limits(directory, options)
-    if kept:
-        output.warn(f"a running cluster keeps its {' and '.join(kept)}")
+    status = _adopt(directory, request, plan, options, output)
     # A count would stop a pool from following its load.
-    then = {tag: count for tag, count in then.items() if tag not in status.adaptive}
-    lines = render_changes({tag: now[tag] for tag in now if tag not in status.adaptive}, then)
+    now = {tag: one.wanted for tag, one in status.pools.items() if tag not in status.adaptive}
+    counts = plan.scale_plan.workers_by_tag
+    then = {tag: count for tag, count in counts.items() if tag not in status.adaptive}
+    lines = render_changes(now, then)
     for line in lines:
         output.note(line)
-    counts = {t: n for t, n in then.items() if t in now and n != now[t]}
-    if counts:
+    changed = {tag: n for tag, n in then.items() if tag in now and n != now[tag]}
+    if changed:
         record = directory.record()
         places = {record.provider, *(m["provider"] for m in record.managers.values())}
-        asks = any(provider_traits(place).asks_first for place in places)
-        costs = asks or plan.cost_estimate is not None
-        if costs and any(n > now[tag] for tag, n in counts.items()):
-            money = "" if plan.cost_estimate is None else f"{said_cost(plan)} "
+        costs = plan.cost_estimate is not None
+        asks = costs or any(provider_traits(place).asks_first for place in places)
+        if asks and any(n > now[tag] for tag, n in changed.items()):
+            money = f"{said_cost(plan)} " if costs else ""
             confirm(f"{money}Change cluster {status.name!r}?", yes=yes)
-        scale(directory.id, counts)
+        scale(directory.id, changed)
+    elif not lines:
+        output.note("nothing to change")
+    if changed or (status.state == "starting" and options.workers):
         _wait(directory, output, wait=wait, workers=True)
-    else:
-        if not lines:
-            output.note("nothing to change")
-        if status.state == "starting" and options.workers:
-            _wait(directory, output, wait=wait, workers=True)
-    return _shown(status_of(directory, time.time()), changed=bool(counts))
+    return _shown(status_of(directory, time.time()), changed=bool(changed))
 
 
-def _kept_limits(directory: ClusterDirectory, options: DetachOptions) -> list[str]:
-    """Return names of the requested limits that a running cluster does not take."""
-    record = directory.record()
-    asked = {
-        "idle timeout": (options.idle_timeout_s, record.idle_timeout_s),
-        "time to live": (options.time_to_live_s, record.time_to_live_s),
-    }
-    return [name for name, (new, now) in asked.items() if new is not None and new != now]
+def _adopt(
+    directory: ClusterDirectory,
+    request: Request,
+    plan: Plan,
+    options: DetachOptions,
+    output: Output,
+) -> ClusterStatus:
+    """Bring the managers and the budget of a running cluster, and note what it keeps."""
+    from scalable.session.detached import MANIFEST_CHANGED, changes_since
 
-
-def _refuse_other_target(directory: ClusterDirectory, request: Request) -> None:
     record = directory.record()
     if record.target != request.target:
         raise ClusterError(
@@ -279,6 +227,28 @@ def _refuse_other_target(directory: ClusterDirectory, request: Request) -> None:
             f"{request.target!r}: scalable manager attach {record.name} --target "
             f"{request.target} --id {request.target}",
         )
+    status = status_of(directory, time.time())
+    if status.state in ("creating", "starting"):
+        # Another `up` of this name has just started it.
+        output.note(f"cluster {status.name!r} is {status.state}")
+        _wait(directory, output, wait=True, workers=False)
+    _bring_managers(directory, request, options, output)
+    if options.budget is not None:
+        told = set_budget(directory.id, options.budget)
+        output.note("\n".join(render_cost(told)) if told else no_prices(options.budget))
+    status, record = status_of(directory, time.time()), directory.record()
+    output.note(f"cluster {status.name!r} is already running ({status.state})")
+    if record.lock != plan.manifest_lock:
+        changes = changes_since(directory, request, options)
+        output.note("\n  ".join([MANIFEST_CHANGED, *changes]))
+    limits = {
+        "idle timeout": (options.idle_timeout_s, record.idle_timeout_s),
+        "time to live": (options.time_to_live_s, record.time_to_live_s),
+    }
+    kept = [name for name, (new, its) in limits.items() if new not in (None, its)]
+    if kept:
+        output.warn(f"a running cluster keeps its {' and '.join(kept)}")
+    return status
 
 
 def _bring_managers(
