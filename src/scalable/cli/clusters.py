@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from scalable.model import ClusterStatus, PoolStatus
 from scalable.model.costs import CURRENCY
+from scalable.runs.report.table import on_one_line, table
 from scalable.units import counted, format_amount, format_duration
 
 _LIST_HEADER = ("name", "provider", "state", "workers", "id", "age")
@@ -19,19 +21,17 @@ _COST_HEADER = ("cost", "per hour")
 
 def render_list(clusters: Sequence[ClusterStatus]) -> str:
     """Format clusters, one per line."""
-    from scalable.runs.report.table import table
-
     if not clusters:
         return "no clusters\n"
     priced = any(status.cost for status in clusters)
     header = _LIST_HEADER + (("cost",) if priced else ())
     rows = [
         (
-            status.name or ("(orphan)" if status.orphan else "-"),
+            status.name or ("(orphan)" if status.orphan else None),
             status.provider + (" (embedded)" if status.embedded else ""),
             status.state,
-            _workers(status.pools),
-            "-" if ":" in status.id else status.id[:8],  # other packages' clusters have no UUID
+            _workers(status.pools.values()),
+            None if ":" in status.id else status.id[:8],  # other packages' clusters have no UUID
             _age(status.created_at),
             *(_cells(status.cost)[:1] if priced else ()),
         )
@@ -42,8 +42,6 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
 
 def render_status(status: ClusterStatus) -> str:
     """Format a cluster, its pools and its managers."""
-    from scalable.runs.report.table import table
-
     because = f": {_indented(status.reason)}" if status.reason else ""
     lines = [
         f"Cluster:   {status.name} ({status.id})",
@@ -65,7 +63,7 @@ def render_status(status: ClusterStatus) -> str:
     pools = [
         (
             tag,
-            *map(str, (pool.wanted, pool.running, pool.launching, pool.failed)),
+            *(pool.wanted, pool.running, pool.launching, pool.failed),
             *(() if cost is None else _cells(cost["pools"].get(tag))),
         )
         for tag, pool in status.pools.items()
@@ -80,7 +78,7 @@ def render_status(status: ClusterStatus) -> str:
             lines.append(f"  {tag}: {counted(pool.lost, 'worker')} lost{last}")
     managers = [
         (
-            *(str(m["id"]), str(m.get("target", "")), str(m["state"]), str(m.get("priority", 0))),
+            *(m["id"], m.get("target", ""), m["state"], m.get("priority", 0)),
             *(() if cost is None else _cells(cost["managers"].get(str(m["id"])))),
         )
         for m in status.managers
@@ -95,8 +93,6 @@ def render_status(status: ClusterStatus) -> str:
 
 def render_progress(status: ClusterStatus) -> str:
     """Format the progress of a starting cluster as one line."""
-    from scalable.runs.report.table import on_one_line
-
     parts = []
     for tag, pool in status.pools.items():
         words = f"{tag}: {pool.running}/{pool.wanted} workers"
@@ -134,29 +130,25 @@ def _indented(text: str) -> str:
     return text.replace("\n", "\n    ")
 
 
-def _workers(pools: Mapping[str, PoolStatus]) -> str:
-    running = sum(pool.running for pool in pools.values())
-    wanted = sum(pool.wanted for pool in pools.values())
-    return f"{running}/{wanted}"
+def _workers(pools: Collection[PoolStatus]) -> str:
+    return f"{sum(pool.running for pool in pools)}/{sum(pool.wanted for pool in pools)}"
 
 
-def _age(created_at: str) -> str:
-    from datetime import UTC, datetime
-
+def _age(created_at: str) -> str | None:
     try:
         age = datetime.now(UTC) - datetime.fromisoformat(created_at)
     except (ValueError, TypeError):
-        return "-"
+        return None
     return format_duration(max(0.0, age.total_seconds()))
 
 
 # Costs --------------------------------------------------------------------------------------------
 
 
-def _cells(cost: Mapping[str, Any] | None) -> tuple[str, str]:
+def _cells(cost: Mapping[str, Any] | None) -> tuple[str | None, ...]:
     """Return cost and rate of a pool or a manager, for the columns of :data:`_COST_HEADER`."""
     if cost is None:
-        return "-", "-"
+        return None, None
     return _amount(cost["cost"]), _amount(cost["per_hour"])
 
 

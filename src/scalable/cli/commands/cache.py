@@ -14,28 +14,7 @@ from scalable import settings
 from scalable.cache.checkpoints import Checkpoints, CheckpointSizes, checkpoint_directory
 from scalable.cache.outcomes import Collected, Usage
 from scalable.cache.store import ResultStore
-from scalable.cli.cached import (
-    ORDERS,
-    SHORT,
-    called,
-    collected_lines,
-    explanation,
-    is_named,
-    keys_of,
-    listing,
-    render_collected,
-    rows_of,
-)
-from scalable.cli.options import (
-    DURATION,
-    SIZE,
-    Group,
-    Removal,
-    combined,
-    manifest_option,
-    removal_options,
-    target_option,
-)
+from scalable.cli import cached, options
 from scalable.cli.output import Output, Result
 from scalable.errors import ClusterError
 from scalable.runs.report.table import on_one_line
@@ -48,7 +27,7 @@ _LISTED = 20
 _UNREAD = "unusable"
 
 
-@click.group(cls=Group, no_args_is_help=False)
+@click.group(cls=options.Group, no_args_is_help=False)
 def command() -> None:
     """List, explain, check or remove cached results."""
 
@@ -86,7 +65,7 @@ def _store(place: str | None, manifest_file: Path | None, target: str | None) ->
     return ResultStore(urls.pop() or settings.results_dir())
 
 
-_store_options = combined(
+_store_options = options.combined(
     "store",
     _store,
     click.option(
@@ -95,14 +74,14 @@ _store_options = combined(
         metavar="DIR",
         help="Directory or URL of the store; by default that of the manifest, or else your own.",
     ),
-    manifest_option,
-    target_option("The target whose store it is, where targets have different ones."),
+    options.manifest_option,
+    options.target_option("The target whose store it is, where targets have different ones."),
 )
 
 
 @command.command("ls")
 @click.option(
-    "--sort", type=click.Choice(list(ORDERS)), default="newest", help="Order of the rows."
+    "--sort", type=click.Choice(list(cached.ORDERS)), default="newest", help="Order of the rows."
 )
 @click.option("--function", metavar="NAME", help="Only results of a function.")
 @click.option("--task", metavar="NAME", help="Only results of a task.")
@@ -122,12 +101,12 @@ def list_results(
     items = list(store.inventory())
     rows = [
         row
-        for row in rows_of(items, time.time())
-        if (function is None or is_named(row["function"], function))
+        for row in cached.rows_of(items, time.time())
+        if (function is None or cached.is_named(row["function"], function))
         and (task is None or row["task"] == task)
     ]
-    rows.sort(key=ORDERS[sort])
-    text, data = listing(rows, limit, sum(item.entry is None for item in items))
+    rows.sort(key=cached.ORDERS[sort])
+    text, data = cached.listing(rows, limit, sum(item.entry is None for item in items))
     if not rows:
         text = f"{store.url} contains no such result\n" if items else f"{store.url} is empty\n"
     return Result(text, {"store": store.url, **data})
@@ -142,7 +121,7 @@ def why(call: str, *, store: ResultStore) -> Result:
     compared with the nearest earlier result of the same function.
     """
     entries = [item.entry for item in store.inventory() if item.entry is not None]
-    text, data = explanation(called(call, entries), entries, time.time())
+    text, data = cached.explanation(cached.called(call, entries), entries, time.time())
     return Result(text, {"store": store.url, **data})
 
 
@@ -150,14 +129,14 @@ def why(call: str, *, store: ResultStore) -> Result:
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
 @click.option("--function", metavar="NAME", help="Remove the results of a function.")
 @click.option("--all", "everything", is_flag=True, help="Remove all results.")
-@removal_options
+@options.removal_options
 @_store_options
 def remove(
     keys: tuple[str, ...],
     *,
     function: str | None,
     everything: bool,
-    removal: Removal,
+    removal: options.Removal,
     store: ResultStore,
     output: Output,
 ) -> Result:
@@ -168,14 +147,18 @@ def remove(
         raise click.UsageError("name keys, or --function, or --all")
     chosen = list(store.inventory())
     if keys:
-        wanted = frozenset(keys_of(keys, (item.key for item in chosen)))
+        wanted = frozenset(cached.keys_of(keys, (item.key for item in chosen)))
         chosen = [item for item in chosen if item.key in wanted]
     elif function is not None:
-        chosen = [one for one in chosen if one.entry and is_named(one.entry.function, function)]
+        chosen = [
+            item
+            for item in chosen
+            if item.entry is not None and cached.is_named(item.entry.function, function)
+        ]
     removed, text = len(chosen), "nothing to remove\n"
     if chosen:
         unreadable = sum(item.entry is None for item in chosen)
-        rows, _ = listing(rows_of(chosen, time.time()), _LISTED, unreadable)
+        rows, _ = cached.listing(cached.rows_of(chosen, time.time()), _LISTED, unreadable)
         results = counted(len(chosen), "result")
         text = f"{rows}{results} would be removed\n"
         size = format_bytes(sum(item.size for item in chosen))
@@ -196,7 +179,7 @@ def verify(*, removing: bool, store: ResultStore) -> Result:
     read because of a disk or network error is never removed.
     """
     found = store.verify()
-    lines = [f"{one.subject[:SHORT]}  {one.kind}: {one.reason}" for one in found.faults]
+    lines = [f"{one.subject[: cached.SHORT]}  {one.kind}: {one.reason}" for one in found.faults]
     end = f"{len(lines)} of them damaged" if lines else "none damaged"
     entries = counted(found.entries, "entry", "entries")
     lines.append(f"{store.url}: {entries}, {format_bytes(found.size)}, {end}")
@@ -221,15 +204,15 @@ def verify(*, removing: bool, store: ResultStore) -> Result:
 
 
 @command.command()
-@click.option("--limit", type=SIZE, help="Size that all results may have.")
-@click.option("--max-age", type=DURATION, help="Remove results unused for this long.")
-@removal_options
+@click.option("--limit", type=options.SIZE, help="Size that all results may have.")
+@click.option("--max-age", type=options.DURATION, help="Remove results unused for this long.")
+@options.removal_options
 @_store_options
 def prune(
     *,
     limit: int | None,
     max_age: float | None,
-    removal: Removal,
+    removal: options.Removal,
     store: ResultStore,
     output: Output,
 ) -> Result:
@@ -255,11 +238,11 @@ def prune(
     preview = removal.dry_run or not removal.yes
     found, checkpoints = collect(dry_run=preview)
     if preview and not removal.dry_run:
-        if lines := collected_lines(found, checkpoints):
-            shown = render_collected(store.url, found, checkpoints, dry_run=True)
+        if lines := cached.collected_lines(found, checkpoints):
+            shown = cached.render_collected(store.url, found, checkpoints, dry_run=True)
             question = f"Remove {' and '.join(lines)} from {store.url}?"
             removal.approved(shown, question, output)
         found, checkpoints = collect(dry_run=False)
     data = {"store": store.url, "dry_run": removal.dry_run, **asdict(found)}
-    text = render_collected(store.url, found, checkpoints, dry_run=removal.dry_run)
+    text = cached.render_collected(store.url, found, checkpoints, dry_run=removal.dry_run)
     return Result(text, {**data, "checkpoints": asdict(checkpoints)})

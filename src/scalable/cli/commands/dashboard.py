@@ -33,37 +33,30 @@ def command(name: str | None, *, opens: bool, output: Output) -> None:
     If the scheduler has no dashboard, or runs in a remote backend, this command serves the page
     itself until it is interrupted (Ctrl-C).
     """
-    from scalable.watch.dashboard.serving import page_link
+    from scalable.watch.dashboard.serving import page_link, serve_page
 
     directory = find(name or only_cluster())
     refuse_gone(directory)
-    link = (directory.scheduler() or {}).get("dashboard")
-    if link:
-        host = str((directory.scheduler() or {}).get("host") or socket.gethostname())
+    known, here = directory.scheduler() or {}, socket.gethostname()
+    if link := known.get("dashboard"):
+        host = str(known.get("host") or here)
         _show(directory, page_link(link), host, output, opens=opens)
-    else:
-        _serve(directory, output, opens=opens)
-
-
-def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:
-    from scalable.watch.dashboard.serving import serve_page
-
-    name = directory.record().name
-    if directory.record().embedded:
+        return
+    record = directory.record()
+    if record.embedded:
         raise ClusterError(
-            f"session {name!r} has no dashboard",
+            f"session {record.name!r} has no dashboard",
             hint="set dashboard_address of its target before it starts; "
-            f"`scalable top {name}` shows it in the terminal",
+            f"`scalable top {record.name}` shows it in the terminal",
         )
     ask(directory, lambda scheduler: scheduler.overview())  # fails here if it does not respond
-    known, pem = reached(directory)
-    host = socket.gethostname()
+    service, pem = reached(directory)
 
     def shown(page: str) -> None:
-        _show(directory, page, host, output, opens=opens)
+        _show(directory, page, here, output, opens=opens)
         output.note("the page is served by this command until Ctrl-C")
 
-    serve_page(known["address"], pem, shown)
+    serve_page(service["address"], pem, shown)
 
 
 def _show(
@@ -71,12 +64,9 @@ def _show(
 ) -> None:
     from scalable.watch.dashboard.serving import ssh_command
 
-    record = directory.record()
-    forward = None
+    record, forward, lines = directory.record(), None, [page]
     if host != socket.gethostname() or "SSH_CONNECTION" in os.environ:
         forward = ssh_command(page, host, record.owner)
-    lines = [page]
-    if forward is not None:
         lines.append(f"on the machine with your browser, first: {forward}")
     data = {"name": record.name, "page": page, "ssh": forward}
     output.show(Result("\n".join(lines) + "\n", data))

@@ -39,7 +39,7 @@ def command() -> Result:
     If there is a manifest, it also checks the requirements of the manifest's providers. The exit
     code is 1 if a row fails.
     """
-    rows = [row._replace(mend="") if row.verdict == "ok" else row for row in examine()]
+    rows = list(examine())
     width = max(len(row.what) for row in rows)
     lines = []
     for row in rows:
@@ -68,8 +68,17 @@ def examine() -> Iterator[CheckRow]:
         yield CheckRow("state directory", "fail", error.message, error.hint or "")
     yield directory_row("runs directory", settings.runs_dir().absolute(), private=False)
     for name, each in traits.items():
-        yield from (program_row(name, program) for program in each.programs)
+        for program in each.programs:
+            found = shutil.which(program)
+            fact = found or f"it is not on the PATH; targets of {name} need it"
+            mend = "run on a machine that has it, or add its directory to PATH"
+            yield _row(f"{name}: {program}", "" if found else "warn", fact, mend)
     yield port_row()
+
+
+def _row(what: str, fault: str, fact: str, mend: str) -> CheckRow:
+    """Return a row with its fix, or that all is well if ``fault`` is empty."""
+    return CheckRow(what, fault, fact, mend) if fault else CheckRow(what, "ok", fact)
 
 
 def package_rows(needed: set[str]) -> Iterator[CheckRow]:
@@ -78,10 +87,8 @@ def package_rows(needed: set[str]) -> Iterator[CheckRow]:
 
     yield CheckRow("python", "ok", f"version {platform.python_version()}")
     if _installed(PACKAGE) is None:
-        mend = "python -m pip install ., in a clone"
-        yield CheckRow(
-            PACKAGE, "warn", "it is not installed, so its requirements are not known", mend
-        )
+        fact = "it is not installed, so its requirements are not known"
+        yield CheckRow(PACKAGE, "warn", fact, "python -m pip install ., in a clone")
         return
     yield CheckRow(PACKAGE, "ok", f"version {__version__}")
     absent: dict[str, dict[str, str]] = {}  # requirement by name
@@ -96,13 +103,12 @@ def package_rows(needed: set[str]) -> Iterator[CheckRow]:
             fact = f"{shown} (supported: {requirement.specifier})"
             supported = found and requirement.specifier.contains(found, prereleases=True)
             mend = f"python -m pip install '{requirement}'"
-            yield CheckRow(requirement.name, "ok" if supported else "fail", fact, mend)
+            yield _row(requirement.name, "" if supported else "fail", fact, mend)
+    absent.pop("all", None)
     for name, missing in sorted(absent.items()):
-        if name == "all":
-            continue
         fact = f"not installed: {', '.join(sorted(missing))}" if missing else "installed"
-        mend = " ".join(["python -m pip install", *map(repr, missing.values())]) if missing else ""
-        yield CheckRow(f"extra {name}", "warn" if missing and name in needed else "ok", fact, mend)
+        mend = f"python -m pip install {' '.join(map(repr, missing.values()))}"
+        yield _row(f"extra {name}", "warn" if missing and name in needed else "", fact, mend)
 
 
 def _installed(name: str) -> str | None:
@@ -131,14 +137,6 @@ def directory_row(what: str, path: Path, *, private: bool) -> CheckRow:
     return CheckRow(what, "ok", f"{path} (mode {mode:04o})")
 
 
-def program_row(provider: str, program: str) -> CheckRow:
-    """Return the row about a program called by a provider in the manifest."""
-    found = shutil.which(program)
-    fact = found or f"it is not on the PATH; targets of {provider} need it"
-    mend = "run on a machine that has it, or add its directory to PATH"
-    return CheckRow(f"{provider}: {program}", "ok" if found else "warn", fact, mend)
-
-
 def port_row(host: str = "127.0.0.1") -> CheckRow:
     """Return the row about free ports, after opening and closing one."""
     try:
@@ -146,8 +144,6 @@ def port_row(host: str = "127.0.0.1") -> CheckRow:
             one.bind((host, 0))
             port = one.getsockname()[1]
     except OSError as error:
-        mend = "stop programs that hold ports: ss -ltnp"
-        return CheckRow(
-            "free ports", "fail", f"no port of {host} can be opened: {error.strerror}", mend
-        )
+        fact = f"no port of {host} can be opened: {error.strerror}"
+        return CheckRow("free ports", "fail", fact, "stop programs that hold ports: ss -ltnp")
     return CheckRow("free ports", "ok", f"a port of {host} can be opened, for example {port}")

@@ -27,35 +27,27 @@ def command(name: str, *, yes: bool) -> Result:
     """
     try:
         directory = find(name)
-        known_as = _name(directory)
-        question = f"Delete cluster {known_as!r} ({_how_it_is(directory)})?"
+        known_as, condition = _described(directory)
     except (UnknownClusterError, FileNotFoundError) as error:
         known = getattr(error, "hint", None)
         text = f"there is no cluster {name!r}" + (f" ({known})" if known else "")
-        data = {"name": name, "id": None, "ended": False}
-        return Result(f"{text}: nothing to do\n", data)
-    confirm(question, yes=yes)
+        return Result(f"{text}: nothing to do\n", {"name": name, "id": None, "ended": False})
+    confirm(f"Delete cluster {known_as!r} ({condition})?", yes=yes)
     ended = end(directory.id)
-    data = {"name": known_as, "id": directory.id, "ended": ended}
     words = "has ended" if ended else "was already gone"
+    data = {"name": known_as, "id": directory.id, "ended": ended}
     return Result(f"cluster {known_as!r} {words}\n", data)
 
 
-def _name(directory: ClusterDirectory) -> str:
-    """Return the name of a cluster, or its id if its record is unreadable."""
+def _described(directory: ClusterDirectory) -> tuple[str, str]:
+    """Return a cluster's name and condition, or its id and the reason why they are unknown."""
+    name = directory.id
     try:
-        return directory.record().name
-    except ClusterError:
-        return directory.id
-
-
-def _how_it_is(directory: ClusterDirectory) -> str:
-    """Return the state and the number of workers, or the reason why they are unknown."""
-    try:
+        name = directory.record().name
         status = status_of(directory, time.time())
     except FileNotFoundError:
         raise
     except (ClusterError, OSError) as error:
-        return str(error)
+        return name, str(error)
     running = sum(pool.running for pool in status.pools.values())
-    return f"{status.state}, {counted(running, 'worker')}"
+    return name, f"{status.state}, {counted(running, 'worker')}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from scalable.cli.options import Command, optional_name_argument
@@ -12,9 +10,6 @@ from scalable.clusters.control import explain
 from scalable.clusters.discovery import only_cluster
 from scalable.errors import ClusterError
 from scalable.views.explanation import State
-
-if TYPE_CHECKING:
-    from scalable.views.explanation import Explanations
 
 
 @click.command(cls=Command)
@@ -32,15 +27,11 @@ def command(name: str | None, about: str | None) -> Result:
     for call in found.calls:
         if call.state is State.UNKNOWN:
             raise ClusterError(call.sentence, hint=call.advice)
-    data = {"cluster": cluster, **found.to_dict()}
-    return Result(_render(found), data)
-
-
-def _render(found: Explanations) -> str:
     lines: list[str] = []
     for each in (*found.pools, *found.calls):
-        sentence = each.sentence[:1].upper() + each.sentence[1:]
-        lines += [f"{sentence}.", *([f"  -> {each.advice}"] if each.advice else [])]
+        lines.append(f"{each.sentence[:1].upper()}{each.sentence[1:]}.")
+        lines += [f"  -> {each.advice}"] if each.advice else []
     if not found.calls:
         lines.append("No task waits.")
-    return "".join(f"{' '.join(line.splitlines())}\n" for line in lines)
+    text = "".join(f"{' '.join(line.splitlines())}\n" for line in lines)
+    return Result(text, {"cluster": cluster, **found.to_dict()})

@@ -78,17 +78,13 @@ def _directory(name: str | None) -> ClusterDirectory | None:
 
 
 def _shown(files: list[LogFile], tail: int | None) -> Result:
-    texts = {file.worker: _last(read_log(file.path), tail) for file in files}
-    shown = [f"==> {source} <==\n{_ended(text)}" for source, text in texts.items()]
-    data = {
-        "logs": [{"worker": f.worker, "tag": f.tag, "text": texts[f.worker]} for f in files],
-    }
-    return Result("\n".join(shown) or "no output yet\n", data)
-
-
-def _last(text: str, lines: int | None) -> str:
-    return text if lines is None else "".join(text.splitlines(keepends=True)[-lines:])
-
-
-def _ended(text: str) -> str:
-    return text if text.endswith("\n") or not text else f"{text}\n"
+    texts = {}
+    for file in files:
+        text = read_log(file.path)
+        texts[file.worker] = text if tail is None else "".join(text.splitlines(True)[-tail:])
+    shown = [
+        f"==> {source} <==\n{text}" + "\n" * (text != "" and text[-1] != "\n")
+        for source, text in texts.items()
+    ]
+    logs = [{"worker": one.worker, "tag": one.tag, "text": texts[one.worker]} for one in files]
+    return Result("\n".join(shown) or "no output yet\n", {"logs": logs})

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import click
 
-from scalable.cli.options import (
-    Command,
-    Removal,
-    manifest_argument,
-    removal_options,
-    target_option,
-)
+from scalable.cli.options import Command, Removal, manifest_argument, removal_options, target_option
 from scalable.cli.output import Output, Result
 from scalable.clusters.ending import Remains, prune
 from scalable.errors import ProviderError

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scalable import settings
-from scalable.cli.options import (
-    DURATION,
-    Command,
-    Removal,
-    removal_options,
-    runs_dir_option,
-)
+from scalable.cli.options import DURATION, Command, Removal, removal_options, runs_dir_option
 from scalable.cli.output import Output, Result
 from scalable.runs import chosen_runs, remove_runs, run_overviews
 from scalable.runs.report.table import shorten, table

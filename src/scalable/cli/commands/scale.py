@@ -8,12 +8,7 @@ from typing import Any
 import click
 
 from scalable.cli.clusters import no_prices, render_cost
-from scalable.cli.options import (
-    Command,
-    confirm,
-    optional_name_argument,
-    read_counts,
-)
+from scalable.cli.options import Command, confirm, optional_name_argument, read_counts
 from scalable.cli.output import Result
 from scalable.clusters.control import beyond_most, scale, set_budget
 from scalable.clusters.discovery import only_cluster

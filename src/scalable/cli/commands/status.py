@@ -17,4 +17,4 @@ def command(name: str | None) -> Result:
     NAME may be left out if there is only one cluster.
     """
     found = status(name or only_cluster())
-    return Result(render_status(found), {**found.to_dict()})
+    return Result(render_status(found), found.to_dict())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,10 +16,6 @@ from scalable.records import find
 from scalable.views.overview_tables import page
 from scalable.views.workers import clusters_table
 from scalable.watch.top.source import AllClusters
-
-if TYPE_CHECKING:
-    from scalable.clusters.discovery import RunningClusters
-    from scalable.model.overview import Events, Overview
 
 #: Width in columns of printed output.
 WIDTH = 100
@@ -39,11 +34,18 @@ def command(name: str | None, *, once: bool, output: Output) -> Result | None:
         _run(name)
         return None
     if name is not None:
-        return _page_result(*look(name))
+        overview, events = look(name)
+        told = {"decisions": list(events.decisions), "failures": list(events.failures)}
+        text = "\n".join(page(overview, events, WIDTH)) + "\n"
+        return Result(text, {**overview.to_dict(), **told})
     living = running_clusters()
     for error in living.errors:
         output.warn(error)
-    return _listed(living)
+    table = clusters_table(living.clusters, living.runs, time.time())
+    lines = table.lines(WIDTH) if table.rows else [table.empty]
+    rows = [{**s.to_dict(), "run": living.runs.get(s.id)} for s in living.clusters]
+    data = {"clusters": rows, "errors": list(living.errors)}
+    return Result("\n".join(lines) + "\n", data)
 
 
 def _run(name: str | None) -> None:
@@ -60,17 +62,3 @@ def _run(name: str | None) -> None:
     from scalable.watch.top.app import TopApp
 
     TopApp(AllClusters(), name).run()
-
-
-def _page_result(overview: Overview, events: Events) -> Result:
-    told = {"decisions": list(events.decisions), "failures": list(events.failures)}
-    data = {**overview.to_dict(), **told}
-    return Result("\n".join(page(overview, events, WIDTH)) + "\n", data)
-
-
-def _listed(living: RunningClusters) -> Result:
-    table = clusters_table(living.clusters, living.runs, time.time())
-    lines = table.lines(WIDTH) if table.rows else [table.empty]
-    rows = [{**s.to_dict(), "run": living.runs.get(s.id)} for s in living.clusters]
-    data = {"clusters": rows, "errors": list(living.errors)}
-    return Result("\n".join(lines) + "\n", data)

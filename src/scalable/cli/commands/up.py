@@ -16,13 +16,7 @@ from scalable.cli.clusters import (
     render_progress,
     render_status,
 )
-from scalable.cli.options import (
-    DURATION,
-    Command,
-    confirm,
-    manifest_argument,
-    target_option,
-)
+from scalable.cli.options import DURATION, Command, confirm, manifest_argument, target_option
 from scalable.cli.output import Output, Result
 from scalable.cli.plans import (
     AskedPlan,
