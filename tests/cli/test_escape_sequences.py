@@ -7,7 +7,7 @@ import click
 from fabricated import pool
 
 from scalable.cli.options import confirm
-from scalable.cli.output import ChangedLines, CommandFailure, Output, render_failure
+from scalable.cli.output import CommandFailure, Output, render_failure
 from scalable.clusters import services
 from scalable.errors import ProviderError
 from scalable.harmless import harmless
@@ -137,7 +137,7 @@ def test_a_report(invoke, tmp_path, monkeypatch):
 
 
 def test_progress_lines(capsys):
-    ChangedLines().tell(1.0, EVIL)
+    Output().display()(EVIL)
     calls = TaskOverview(EVIL, EVIL, CallCounts(running=1))
     shown = Overview(at=1.0, pools={EVIL: PoolOverview(PoolStatus(1, 2))}, tasks=(calls,))
     displays.LineDisplay().update([shown])

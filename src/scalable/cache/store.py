@@ -218,7 +218,10 @@ class ResultStore:
         last use, computing time and size, and their readers are not interrupted. A dry run removes
         nothing and reports what would be removed. Raises OSError if the store cannot be changed.
         """
-        collected = collect(self._place, self.entry, limit, max_age_s, dry_run=dry_run)
+        try:
+            collected = collect(self._place, self.entry, limit, max_age_s, dry_run=dry_run)
+        except FileNotFoundError:  # the store was never used
+            return Collected(0, 0, 0, Usage(0, 0))
         if self._leases is None:
             return collected
         more = self._leases.remove_leftovers(dry_run=dry_run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,14 +20,13 @@ if TYPE_CHECKING:
 
 #: Number of shown digits of a key, usually enough to name it.
 SHORT: Final = 12
-#: Smallest number of digits of a key that name it.
-LEAST: Final = 4
 _HEADER = ("function", "key", "task", "tag", "size", "saves", "age", "last use")
 #: Maximum number of characters of names in the table.
 _FUNCTION, _NAME = 48, 16
 #: Maximum number of parts of one kind that ``why`` shows.
 _SHOWN = 12
-_HEX = frozenset("0123456789abcdef")
+#: A key, or enough of its first digits to name it.
+_KEY: Final = re.compile("[0-9a-fA-F]{4,64}")
 
 
 #: A cached result as plain JSON values.
@@ -99,7 +99,8 @@ def keys_of(words: Iterable[str], keys: Iterable[str]) -> list[str]:
     known = sorted(keys)
     chosen: dict[str, None] = {}
     for word in words:
-        found = [key for key in known if key.startswith(word.lower())] if is_start(word) else []
+        is_start = _KEY.fullmatch(word) is not None
+        found = [key for key in known if is_start and key.startswith(word.lower())]
         if not found:
             raise ClusterError(
                 f"no result has the key {word}", hint="`scalable cache ls` shows the keys"
@@ -111,11 +112,6 @@ def keys_of(words: Iterable[str], keys: Iterable[str]) -> list[str]:
             )
         chosen[found[0]] = None
     return list(chosen)
-
-
-def is_start(word: str) -> bool:
-    """Return whether a word can be the prefix of a key."""
-    return LEAST <= len(word) <= 64 and _HEX.issuperset(word.lower())
 
 
 def called(word: str, entries: Sequence[Entry]) -> Entry:
@@ -130,7 +126,7 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
         )
     if own:
         return max(own, key=lambda one: one.created)
-    if not is_start(word):
+    if not _KEY.fullmatch(word):
         raise ClusterError(
             f"no result of a function {word!r} is stored",
             hint="`scalable cache ls` shows functions and keys",
@@ -190,25 +186,18 @@ def _age(entry: Entry, now: float) -> str:
     return format_duration(max(0.0, now - entry.created))
 
 
-def collected_lines(found: Collected, checkpoints: CheckpointSizes) -> list[str]:
-    """Return what was or would be removed, one line for each kind."""
-    return [
-        f"{counted(number, noun)}{size}"
-        for number, noun, size in (
-            (found.removed, "result", f" of {format_bytes(found.size)}"),
-            (checkpoints.number, "checkpoint", f" of {format_bytes(checkpoints.size)}"),
-            (found.leftovers, "file", " of processes that ended"),
-        )
-        if number
-    ]
-
-
-def render_collected(
+def collection(
     url: str, found: Collected, checkpoints: CheckpointSizes, *, dry_run: bool
-) -> str:
-    """Format what was or would be removed, and what stays."""
+) -> tuple[list[str], str]:
+    """Return what was or would be removed, a line for each kind, and a text with what stays."""
+    kinds = (
+        (found.removed, "result", f" of {format_bytes(found.size)}"),
+        (checkpoints.number, "checkpoint", f" of {format_bytes(checkpoints.size)}"),
+        (found.leftovers, "file", " of processes that ended"),
+    )
+    lines = [f"{counted(number, noun)}{size}" for number, noun, size in kinds if number]
     verb = "would remove" if dry_run else "removed"
     rest = "would stay" if dry_run else "stays" if found.left.entries == 1 else "stay"
+    shown = [f"{verb} {line}" for line in lines] or ["nothing to remove"]
     left = f"{counted(found.left.entries, 'result')} of {format_bytes(found.left.size)}"
-    lines = [f"{verb} {line}" for line in collected_lines(found, checkpoints)]
-    return "\n".join([*(lines or ["nothing to remove"]), f"{left} {rest} in {url}"]) + "\n"
+    return lines, "\n".join([*shown, f"{left} {rest} in {url}"]) + "\n"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,9 +146,18 @@ class Output:
         if self._form != "json":
             _echo(f"{text}\n", err=True)
 
-    def display(self) -> Callable[[float, str], None]:
-        """Return a function that shows a line of progress, with the seconds since the start."""
-        return ChangedLines().tell if self._form == "human" else lambda _elapsed_s, _text: None
+    def display(self) -> Callable[[str], None]:
+        """Return a function that shows a changed line of progress, with the seconds since now."""
+        began, shown, shown_at = time.monotonic(), "", float("-inf")
+
+        def show(text: str) -> None:
+            nonlocal shown, shown_at
+            now = time.monotonic()
+            if self._form == "human" and text != shown and now - shown_at >= LINE_INTERVAL_S:
+                shown, shown_at = text, now
+                self.note(f"[{now - began:4.0f} s] {text}")
+
+        return show
 
     def progress(self) -> Display:
         """Return a display of task progress, which shows nothing unless people read it."""
@@ -212,17 +222,3 @@ def _write(text: str, *, err: bool = False) -> None:
             if err:
                 raise
             raise click.FileError("standard output", hint=error.strerror) from error
-
-
-class ChangedLines:
-    """Progress that prints changed lines, at most every :data:`LINE_INTERVAL_S` seconds."""
-
-    def __init__(self) -> None:
-        self._shown = ""
-        self._shown_at = float("-inf")
-
-    def tell(self, elapsed_s: float, text: str) -> None:
-        if text == self._shown or elapsed_s - self._shown_at < LINE_INTERVAL_S:
-            return
-        self._shown, self._shown_at = text, elapsed_s
-        _echo(f"[{elapsed_s:4.0f} s] {text}\n", err=True)

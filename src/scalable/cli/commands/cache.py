@@ -12,7 +12,7 @@ import click
 
 from scalable import settings
 from scalable.cache.checkpoints import Checkpoints, CheckpointSizes, checkpoint_directory
-from scalable.cache.outcomes import Collected, Usage
+from scalable.cache.outcomes import Collected
 from scalable.cache.store import ResultStore
 from scalable.cli import cached, options
 from scalable.cli.output import Output, Result
@@ -37,8 +37,6 @@ def _changing(store: ResultStore) -> Iterator[None]:
     """Convert an OSError into a ClusterError that names the store's URL."""
     try:
         yield
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise ClusterError(
             f"results in {store.url} cannot be removed: {error.strerror or error}",
@@ -229,20 +227,15 @@ def prune(
             if max_age is not None:
                 place = Checkpoints(checkpoint_directory(store.url))
                 checkpoints = place.collect(max_age, dry_run=dry_run)
-            try:
-                found = store.collect(limit=limit, max_age_s=max_age, dry_run=dry_run)
-            except FileNotFoundError:  # the store was never used
-                found = Collected(0, 0, 0, Usage(0, 0))
-        return found, checkpoints
+            return store.collect(limit=limit, max_age_s=max_age, dry_run=dry_run), checkpoints
 
     preview = removal.dry_run or not removal.yes
     found, checkpoints = collect(dry_run=preview)
+    lines, text = cached.collection(store.url, found, checkpoints, dry_run=preview)
     if preview and not removal.dry_run:
-        if lines := cached.collected_lines(found, checkpoints):
-            shown = cached.render_collected(store.url, found, checkpoints, dry_run=True)
-            question = f"Remove {' and '.join(lines)} from {store.url}?"
-            removal.approved(shown, question, output)
+        if lines:
+            removal.approved(text, f"Remove {' and '.join(lines)} from {store.url}?", output)
         found, checkpoints = collect(dry_run=False)
+        _, text = cached.collection(store.url, found, checkpoints, dry_run=False)
     data = {"store": store.url, "dry_run": removal.dry_run, **asdict(found)}
-    text = cached.render_collected(store.url, found, checkpoints, dry_run=removal.dry_run)
     return Result(text, {**data, "checkpoints": asdict(checkpoints)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,185 +99,172 @@ def command(  # noqa: PLR0913 - what a user may say
         plan = asked.make(request, output, detached=True)
     for warning in request.validate().warnings:
         output.note(warning.render())
+    wanted = _Wanted(request, plan, options, output, yes=yes, wait=not no_wait)
     running = running_cluster(name)
     if running is None:
-        _confirm_start(request, plan, options, output, yes=yes)
+        wanted.confirm()
         try:
-            return _start(request, plan, options, output, wait=not no_wait)
+            return _shown(wanted.start(name), changed=True)
         except NameTakenError:
             running = running_cluster(name)  # another `up` was faster
             if running is None:
                 raise
-    return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
+    return wanted.change(running)
 
 
-def _confirm_start(
-    request: Request, plan: Plan, options: DetachOptions, output: Output, *, yes: bool
-) -> None:
-    """Show what would start, and ask if a target has a price or a queue."""
-    from scalable.clusters.creation import lifetimes
-    from scalable.runs.report.plans import render_plan
-    from scalable.session.detached import requested_managers
+@dataclass(frozen=True)
+class _Wanted:
+    """A cluster that the user wants, which may run already."""
 
-    managers = requested_managers(request, options)
-    idle_s, live_s = lifetimes(request.spec, options)
-    lines = [render_plan(plan), f"Ends:   after {format_duration(idle_s)} without work"]
-    if live_s is not None:
-        lines.append(f"        and in any case after {format_duration(live_s)}")
-    for manager in request.spec.managers:
-        by_price = request.spec.manager_policy == "cheapest"
-        words = ["by price" if by_price else f"priority {manager.priority}"]
-        words += [f"{tag} at most {n}" for tag, n in manager.limits.items()]
-        lines.append(f"Manager on {manager.target}: {', '.join(words)}")
-    output.note("\n".join(lines))
-    specs = (request.spec, *(manager.spec for manager in managers.values()))
-    places = {spec.target_name: spec for spec in specs}
-    if any(
-        provider_traits(spec.provider_name).asks_first
-        or costs_money(spec)
-        or spec.price_per_core_hour is not None
-        or spec.prices
-        for spec in places.values()
-    ):
-        costs = said_of_managers(list(places.values())[1:])
-        if plan.cost_estimate is not None or costs_money(request.spec, plan):
-            costs.insert(0, said_cost(plan, idle_s=idle_s))
-        question = f"Start cluster {options.name!r} on {request.target!r}?"
-        confirm(" ".join([*costs, question]), yes=yes)
+    request: Request
+    plan: Plan
+    options: DetachOptions
+    output: Output
+    #: Do not ask.
+    yes: bool
+    #: Return when its workers have started.
+    wait: bool
 
+    def confirm(self) -> None:
+        """Show what would start, and ask if a target has a price or a queue."""
+        from scalable.clusters.creation import lifetimes
+        from scalable.runs.report.plans import render_plan
+        from scalable.session.detached import requested_managers
 
-def _start(
-    request: Request, plan: Plan, options: DetachOptions, output: Output, *, wait: bool
-) -> Result:
-    """Start a cluster, and warn that it keeps running if its start fails or is interrupted."""
-    from scalable.session.detached import create_cluster
+        spec, plan = self.request.spec, self.plan
+        managers = requested_managers(self.request, self.options)
+        idle_s, live_s = lifetimes(spec, self.options)
+        lines = [render_plan(plan), f"Ends:   after {format_duration(idle_s)} without work"]
+        if live_s is not None:
+            lines.append(f"        and in any case after {format_duration(live_s)}")
+        for manager in spec.managers:
+            by_price = spec.manager_policy == "cheapest"
+            words = ["by price" if by_price else f"priority {manager.priority}"]
+            words += [f"{tag} at most {n}" for tag, n in manager.limits.items()]
+            lines.append(f"Manager on {manager.target}: {', '.join(words)}")
+        self.output.note("\n".join(lines))
+        places = {one.target_name: one for one in (spec, *(m.spec for m in managers.values()))}
+        if any(
+            provider_traits(place.provider_name).asks_first
+            or costs_money(place)
+            or place.price_per_core_hour is not None
+            or place.prices
+            for place in places.values()
+        ):
+            costs = said_of_managers(list(places.values())[1:])
+            if plan.cost_estimate is not None or costs_money(spec, plan):
+                costs.insert(0, said_cost(plan, idle_s=idle_s))
+            question = f"Start cluster {self.options.name!r} on {self.request.target!r}?"
+            confirm(" ".join([*costs, question]), yes=self.yes)
 
-    try:
-        directory = create_cluster(request, plan, options)
-        status = _wait(directory, output, wait=wait, workers=options.workers)
-    except NameTakenError:
-        raise
-    except (KeyboardInterrupt, ScalableError):
-        name = str(options.name)
-        with suppress(UnknownClusterError):
-            find(name)
-            output.warn(
-                f"the start of cluster {name!r} continues: see `scalable status {name}`, "
-                f"or delete it with `scalable down {name}`"
+    def start(self, name: str) -> ClusterStatus:
+        """Start the cluster, and warn that it keeps running if its start is interrupted."""
+        from scalable.session.detached import create_cluster
+
+        try:
+            directory = create_cluster(self.request, self.plan, self.options)
+            return self._ready(directory, workers=self.options.workers, wait=self.wait)
+        except NameTakenError:
+            raise
+        except (KeyboardInterrupt, ScalableError):
+            with suppress(UnknownClusterError):
+                find(name)
+                self.output.warn(
+                    f"the start of cluster {name!r} continues: see `scalable status {name}`, "
+                    f"or delete it with `scalable down {name}`"
+                )
+            raise
+
+    def change(self, directory: ClusterDirectory) -> Result:
+        """Scale a running cluster to the plan's counts."""
+        plan, status = self.plan, self._adopt(directory)
+        # A count would stop a pool from following its load.
+        now = {tag: one.wanted for tag, one in status.pools.items() if tag not in status.adaptive}
+        counts = plan.scale_plan.workers_by_tag
+        then = {tag: count for tag, count in counts.items() if tag not in status.adaptive}
+        lines = render_changes(now, then)
+        for line in lines:
+            self.output.note(line)
+        changed = {tag: n for tag, n in then.items() if tag in now and n != now[tag]}
+        if changed:
+            record = directory.record()
+            places = {record.provider, *(m["provider"] for m in record.managers.values())}
+            costs = plan.cost_estimate is not None
+            asks = costs or any(provider_traits(place).asks_first for place in places)
+            if asks and any(n > now[tag] for tag, n in changed.items()):
+                money = f"{said_cost(plan)} " if costs else ""
+                confirm(f"{money}Change cluster {status.name!r}?", yes=self.yes)
+            scale(directory.id, changed)
+        elif not lines:
+            self.output.note("nothing to change")
+        if changed or (status.state == "starting" and self.options.workers):
+            self._ready(directory, workers=True, wait=self.wait)
+        return _shown(status_of(directory, time.time()), changed=bool(changed))
+
+    def _adopt(self, directory: ClusterDirectory) -> ClusterStatus:
+        """Bring the managers and the budget of a running cluster, and note what it keeps."""
+        from scalable.session.detached import MANIFEST_CHANGED, changes_since
+
+        request, options, note = self.request, self.options, self.output.note
+        record, target = directory.record(), request.target
+        if record.target != target:
+            raise ClusterError(
+                f"cluster {record.name!r} runs on target {record.target!r}, not on {target!r}",
+                hint=f"give another --name, or add workers from target {target!r}: scalable "
+                f"manager attach {record.name} --target {target} --id {target}",
             )
-        raise
-    return _shown(status, changed=True)
+        status = status_of(directory, time.time())
+        if status.state in ("creating", "starting"):
+            # Another `up` of this name has just started it.
+            note(f"cluster {status.name!r} is {status.state}")
+            self._ready(directory, workers=False)
+        self._bring_managers(directory)
+        if options.budget is not None:
+            told = set_budget(directory.id, options.budget)
+            note("\n".join(render_cost(told)) if told else no_prices(options.budget))
+        status, record = status_of(directory, time.time()), directory.record()
+        note(f"cluster {status.name!r} is already running ({status.state})")
+        if record.lock != self.plan.manifest_lock:
+            note("\n  ".join([MANIFEST_CHANGED, *changes_since(directory, request, options)]))
+        limits = {
+            "idle timeout": (options.idle_timeout_s, record.idle_timeout_s),
+            "time to live": (options.time_to_live_s, record.time_to_live_s),
+        }
+        kept = [name for name, (new, its) in limits.items() if new not in (None, its)]
+        if kept:
+            self.output.warn(f"a running cluster keeps its {' and '.join(kept)}")
+        return status
 
+    def _bring_managers(self, directory: ClusterDirectory) -> None:
+        """Start missing managers, or all managers of a cluster without any."""
+        from scalable.clusters.creation import add_managers
+        from scalable.session.detached import requested_managers
 
-def _change(
-    directory: ClusterDirectory,
-    request: Request,
-    plan: Plan,
-    options: DetachOptions,
-    *,
-    yes: bool,
-    wait: bool,
-    output: Output,
-) -> Result:
-    status = _adopt(directory, request, plan, options, output)
-    # A count would stop a pool from following its load.
-    now = {tag: one.wanted for tag, one in status.pools.items() if tag not in status.adaptive}
-    counts = plan.scale_plan.workers_by_tag
-    then = {tag: count for tag, count in counts.items() if tag not in status.adaptive}
-    lines = render_changes(now, then)
-    for line in lines:
-        output.note(line)
-    changed = {tag: n for tag, n in then.items() if tag in now and n != now[tag]}
-    if changed:
-        record = directory.record()
-        places = {record.provider, *(m["provider"] for m in record.managers.values())}
-        costs = plan.cost_estimate is not None
-        asks = costs or any(provider_traits(place).asks_first for place in places)
-        if asks and any(n > now[tag] for tag, n in changed.items()):
-            money = f"{said_cost(plan)} " if costs else ""
-            confirm(f"{money}Change cluster {status.name!r}?", yes=yes)
-        scale(directory.id, changed)
-    elif not lines:
-        output.note("nothing to change")
-    if changed or (status.state == "starting" and options.workers):
-        _wait(directory, output, wait=wait, workers=True)
-    return _shown(status_of(directory, time.time()), changed=bool(changed))
+        if directory.record().managers:
+            started = restart_managers(directory.id)
+        elif self.options.workers:
+            requests = requested_managers(self.request, self.options)
+            add_managers(directory, requests)
+            started = list(requests)
+        else:
+            return
+        if started:
+            self.output.note(f"started manager {', '.join(started)}")
+            wait_for_managers(directory, started)
 
-
-def _adopt(
-    directory: ClusterDirectory,
-    request: Request,
-    plan: Plan,
-    options: DetachOptions,
-    output: Output,
-) -> ClusterStatus:
-    """Bring the managers and the budget of a running cluster, and note what it keeps."""
-    from scalable.session.detached import MANIFEST_CHANGED, changes_since
-
-    record = directory.record()
-    if record.target != request.target:
-        raise ClusterError(
-            f"cluster {record.name!r} runs on target {record.target!r}, not on {request.target!r}",
-            hint="give another --name, or add workers from target "
-            f"{request.target!r}: scalable manager attach {record.name} --target "
-            f"{request.target} --id {request.target}",
+    def _ready(
+        self, directory: ClusterDirectory, *, workers: bool, wait: bool = True
+    ) -> ClusterStatus:
+        """Return the status of a cluster, if ``wait`` once it answers or its workers run."""
+        if not wait:
+            return status_of(directory, time.time())
+        show = self.output.display()
+        return wait_until_ready(
+            directory,
+            lambda status: show(render_progress(status)),
+            READY_TIMEOUT_S,
+            workers=workers,
         )
-    status = status_of(directory, time.time())
-    if status.state in ("creating", "starting"):
-        # Another `up` of this name has just started it.
-        output.note(f"cluster {status.name!r} is {status.state}")
-        _wait(directory, output, wait=True, workers=False)
-    _bring_managers(directory, request, options, output)
-    if options.budget is not None:
-        told = set_budget(directory.id, options.budget)
-        output.note("\n".join(render_cost(told)) if told else no_prices(options.budget))
-    status, record = status_of(directory, time.time()), directory.record()
-    output.note(f"cluster {status.name!r} is already running ({status.state})")
-    if record.lock != plan.manifest_lock:
-        changes = changes_since(directory, request, options)
-        output.note("\n  ".join([MANIFEST_CHANGED, *changes]))
-    limits = {
-        "idle timeout": (options.idle_timeout_s, record.idle_timeout_s),
-        "time to live": (options.time_to_live_s, record.time_to_live_s),
-    }
-    kept = [name for name, (new, its) in limits.items() if new not in (None, its)]
-    if kept:
-        output.warn(f"a running cluster keeps its {' and '.join(kept)}")
-    return status
-
-
-def _bring_managers(
-    directory: ClusterDirectory, request: Request, options: DetachOptions, output: Output
-) -> None:
-    """Start missing managers, or all managers of a cluster without any."""
-    from scalable.clusters.creation import add_managers
-    from scalable.session.detached import requested_managers
-
-    if directory.record().managers:
-        started = restart_managers(directory.id)
-    elif options.workers:
-        requests = requested_managers(request, options)
-        add_managers(directory, requests)
-        started = list(requests)
-    else:
-        return
-    if started:
-        output.note(f"started manager {', '.join(started)}")
-        wait_for_managers(directory, started)
-
-
-def _wait(
-    directory: ClusterDirectory, output: Output, *, wait: bool, workers: bool
-) -> ClusterStatus:
-    if not wait:
-        return status_of(directory, time.time())
-    began, show = time.monotonic(), output.display()
-    return wait_until_ready(
-        directory,
-        lambda status: show(time.monotonic() - began, render_progress(status)),
-        READY_TIMEOUT_S,
-        workers=workers,
-    )
 
 
 def _shown(status: ClusterStatus, *, changed: bool) -> Result:
