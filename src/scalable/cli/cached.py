@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from scalable.cache.checkpoints import CheckpointSizes
 from scalable.cache.differences import differences, parts_by_group, why_missed
-from scalable.cache.inventory import nearest_earlier
+from scalable.cache.entries import Entry
+from scalable.cache.inventory import Item, nearest_earlier
+from scalable.cache.outcomes import Collected
 from scalable.errors import ClusterError
 from scalable.runs.report.table import on_one_line, shorten, table
 from scalable.units import counted, format_bytes, format_duration
-
-if TYPE_CHECKING:
-    from scalable.cache.checkpoints import CheckpointSizes
-    from scalable.cache.entries import Entry
-    from scalable.cache.inventory import Item
-    from scalable.cache.outcomes import Collected
 
 #: Number of shown digits of a key, usually enough to name it.
 SHORT: Final = 12
@@ -94,24 +91,20 @@ def listing(rows: Sequence[Row], limit: int | None, unreadable: int) -> tuple[st
     return "\n".join(lines) + "\n", {"results": list(shown), "sum": total}
 
 
-def keys_of(words: Iterable[str], keys: Iterable[str]) -> list[str]:
-    """Return the keys with the given unique prefixes, or raise ClusterError."""
-    known = sorted(keys)
-    chosen: dict[str, None] = {}
-    for word in words:
-        is_start = _KEY.fullmatch(word) is not None
-        found = [key for key in known if is_start and key.startswith(word.lower())]
-        if not found:
-            raise ClusterError(
-                f"no result has the key {word}", hint="`scalable cache ls` shows the keys"
-            )
-        if len(found) > 1:
-            raise ClusterError(
-                f"{len(found)} results have keys that begin with {word}",
-                hint=f"write more digits, such as {found[0][: max(SHORT, len(word) + 4)]}",
-            )
-        chosen[found[0]] = None
-    return list(chosen)
+def key_of(word: str, keys: Iterable[str]) -> str:
+    """Return the only key that begins with a word, or raise ClusterError."""
+    is_start = _KEY.fullmatch(word) is not None
+    found = sorted(key for key in keys if is_start and key.startswith(word.lower()))
+    if not found:
+        raise ClusterError(
+            f"no result has the key {word}", hint="`scalable cache ls` shows the keys"
+        )
+    if len(found) > 1:
+        raise ClusterError(
+            f"{len(found)} results have keys that begin with {word}",
+            hint=f"write more digits, such as {found[0][: max(SHORT, len(word) + 4)]}",
+        )
+    return found[0]
 
 
 def called(word: str, entries: Sequence[Entry]) -> Entry:
@@ -131,8 +124,8 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
             f"no result of a function {word!r} is stored",
             hint="`scalable cache ls` shows functions and keys",
         )
-    (key,) = keys_of([word], (one.key for one in entries))
-    return next(one for one in entries if one.key == key)
+    by_key = {one.key: one for one in entries}
+    return by_key[key_of(word, by_key)]
 
 
 def explanation(entry: Entry, entries: Sequence[Entry], now: float) -> tuple[str, dict[str, Any]]:

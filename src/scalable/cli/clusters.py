@@ -171,6 +171,11 @@ def render_cost(cost: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def render_budget(cost: Mapping[str, Any], budget: float) -> list[str]:
+    """Format the costs of a cluster after its budget has been set."""
+    return render_cost(cost) if cost else [no_prices(budget)]
+
+
 def no_prices(budget: float) -> str:
     """Return a remark about a budget for a cluster without prices."""
     return f"the budget of {_amount(budget)} {CURRENCY} has no effect: no worker has a price"

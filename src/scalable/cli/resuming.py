@@ -6,22 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalable import settings
-from scalable.cache.run_calls import Ended, causes
+from scalable.cache.run_calls import Ended, RunCall, causes
 from scalable.cache.run_results import RESULTS, results_of
 from scalable.errors import RunError
+from scalable.model import DeploymentSpec
+from scalable.model.cache_outcomes import CacheTotals
 from scalable.model.cache_settings import CacheSettings
 from scalable.runs.finding import LATEST, find_run, list_runs
 from scalable.runs.reading import read_status
 from scalable.runs.summarizing import totals_of
 from scalable.units import counted
-
-if TYPE_CHECKING:
-    from scalable.cache.run_calls import RunCall
-    from scalable.model import DeploymentSpec
-    from scalable.model.cache_outcomes import CacheTotals
 
 #: Name of the workflow's script next to the manifest.
 WORKFLOW = "workflow.py"

@@ -71,8 +71,7 @@ def run_script(
                 script.attend()
                 watch()
         except BaseException:
-            script.interrupt()
-            script.end_by(time.monotonic() + STOP_GRACE_S)
+            script.stop()
             while child.poll() is None:
                 script.attend()
             raise
@@ -104,8 +103,7 @@ class _Script:
         if number == signal.SIGINT and (self._apart or not from_terminal):
             self.interrupt()
         elif number in (signal.SIGTERM, signal.SIGHUP):
-            self.interrupt()
-            self.end_by(time.monotonic() + STOP_GRACE_S)
+            self.stop()
         if self._deadline is not None and time.monotonic() > self._deadline:
             self._killed = True
             self._child.kill()
@@ -116,9 +114,10 @@ class _Script:
             self._interrupted = True
             self._child.send_signal(signal.SIGINT)
 
-    def end_by(self, deadline: float) -> None:
-        """Set the monotonic time at which the script is killed. Only the first call has effect."""
-        self._deadline = self._deadline or deadline
+    def stop(self) -> None:
+        """Interrupt the script, and kill it if it does not exit in time."""
+        self.interrupt()
+        self._deadline = self._deadline or time.monotonic() + STOP_GRACE_S
 
 
 class _Elsewhere:

@@ -145,7 +145,7 @@ def remove(
         raise click.UsageError("name keys, or --function, or --all")
     chosen = list(store.inventory())
     if keys:
-        wanted = frozenset(cached.keys_of(keys, (item.key for item in chosen)))
+        wanted = {cached.key_of(word, [item.key for item in chosen]) for word in keys}
         chosen = [item for item in chosen if item.key in wanted]
     elif function is not None:
         chosen = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import webbrowser
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,10 +13,7 @@ from scalable.cli.output import Output, Result
 from scalable.clusters.control import ask, reached, refuse_gone
 from scalable.clusters.discovery import only_cluster
 from scalable.errors import ClusterError
-from scalable.records import find
-
-if TYPE_CHECKING:
-    from scalable.records import ClusterDirectory
+from scalable.records import ClusterDirectory, find
 
 
 @click.command(cls=Command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,11 +10,8 @@ from scalable.cli.options import Command, confirm, name_argument
 from scalable.cli.output import Result
 from scalable.clusters.ending import end
 from scalable.errors import ClusterError, UnknownClusterError
-from scalable.records import find, status_of
+from scalable.records import ClusterDirectory, find, status_of
 from scalable.units import counted
-
-if TYPE_CHECKING:
-    from scalable.records import ClusterDirectory
 
 
 @click.command(cls=Command)

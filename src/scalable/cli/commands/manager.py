@@ -6,27 +6,20 @@ from pathlib import Path
 
 import click
 
-from scalable.cli.options import (
-    Group,
-    complete_cluster_or_file,
-    manifest_option,
-    name_argument,
-    read_counts,
-    target_option,
-)
+from scalable.cli import options
 from scalable.cli.output import Output, Result
 from scalable.model import names
 
 
-@click.group(cls=Group, no_args_is_help=False)
+@click.group(cls=options.Group, no_args_is_help=False)
 def command() -> None:
     """Restart a cluster's managers, or add one from another site."""
 
 
 @command.command()
-@click.argument("cluster", metavar="NAME|FILE", shell_complete=complete_cluster_or_file)
-@manifest_option
-@target_option("The target to provision on.")
+@click.argument("cluster", metavar="NAME|FILE", shell_complete=options.complete_cluster_or_file)
+@options.manifest_option
+@options.target_option("The target to provision on.")
 @click.option(
     "--id", "manager", metavar="NAME", required=True, help="Id of this manager within the cluster."
 )
@@ -65,7 +58,7 @@ def attach(
 
     names.MANAGER.require(manager)
     request = Request.read(manifest_file, target)
-    most = read_counts(limits)
+    most = options.read_counts(limits)
     output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C stops it")
     return manage(
         request,
@@ -78,7 +71,7 @@ def attach(
 
 
 @command.command()
-@name_argument
+@options.name_argument
 def restart(name: str, *, output: Output) -> Result:
     """Restart the managers of a cluster that have stopped.
     They take over their workers, and running tasks are not interrupted.

@@ -6,7 +6,6 @@ import datetime as dt
 import textwrap
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,13 +13,11 @@ from scalable.cli.options import Command, manifest_argument, target_option
 from scalable.cli.output import Output, Result
 from scalable.forecasting import quoted_prices
 from scalable.model import Price, Rate
+from scalable.planning import Prices
 from scalable.planning.billing import old_prices
 from scalable.providers.registry import provider_traits
 from scalable.runs.report.table import table
 from scalable.session.request import Request
-
-if TYPE_CHECKING:
-    from scalable.planning import Prices
 
 _HEADER = ("for", "machine", "workers", "an hour", "spot", "prices of", "date")
 _FROM = {

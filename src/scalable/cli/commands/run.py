@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -28,19 +28,23 @@ from scalable.clusters.record import default_name
 from scalable.clusters.remote import flush_run
 from scalable.clusters.services import READY_TIMEOUT_S, wait_until_ready
 from scalable.errors import RunError
-from scalable.model import names
-from scalable.records import find
-from scalable.runs import RunPart, amend_status, read_run, report, require_writable, summarize
+from scalable.model import Plan, names
+from scalable.records import ClusterDirectory, find
+from scalable.runs import (
+    EndStatus,
+    RunPart,
+    Summary,
+    amend_status,
+    read_run,
+    report,
+    require_writable,
+    summarize,
+)
 from scalable.runs.finding import LATEST
 from scalable.runs.streams import StoredRows, stream_path
 from scalable.session.displays import Display, LiveDisplay
+from scalable.session.request import Request
 from scalable.units import format_duration
-
-if TYPE_CHECKING:
-    from scalable.model import Plan
-    from scalable.records import ClusterDirectory
-    from scalable.runs import EndStatus, Summary
-    from scalable.session.request import Request
 
 _INTERRUPTED = 130
 #: Maximum wait until the cluster's scheduler has recorded the last finished tasks.

@@ -6,19 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from scalable import settings
 from scalable.cli.options import DURATION, Command, Removal, removal_options, runs_dir_option
 from scalable.cli.output import Output, Result
-from scalable.runs import chosen_runs, remove_runs, run_overviews
+from scalable.runs import RunOverview, chosen_runs, remove_runs, run_overviews
 from scalable.runs.report.table import shorten, table
 from scalable.units import counted, format_amount, format_duration
-
-if TYPE_CHECKING:
-    from scalable.runs import RunOverview
 
 _HEADER = ("run", "project", "target", "state", "started", "duration", "cost", "tasks", "failed")
 #: Maximum number of characters of the names of project and target in the table.

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from scalable.cli.clusters import no_prices, render_cost
+from scalable.cli.clusters import render_budget
 from scalable.cli.options import Command, confirm, optional_name_argument, read_counts
 from scalable.cli.output import Result
 from scalable.clusters.control import beyond_most, scale, set_budget
@@ -49,7 +49,7 @@ def command(
     data: dict[str, Any] = {}
     if budget is not None:
         data["cost"] = set_budget(name, budget)
-        lines += render_cost(data["cost"]) if data["cost"] else [no_prices(budget)]
+        lines += render_budget(data["cost"], budget)
     adaptive = status_of(find(name), time.time()).adaptive if wanted else {}
     before, after = scale(name, wanted) if wanted else ({}, {})
     for tag, count in after.items():

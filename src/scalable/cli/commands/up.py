@@ -10,22 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalable.cli.clusters import (
-    no_prices,
-    render_changes,
-    render_cost,
-    render_progress,
-    render_status,
-)
+from scalable.cli import clusters, plans
 from scalable.cli.options import DURATION, Command, confirm, manifest_argument, target_option
 from scalable.cli.output import Output, Result
-from scalable.cli.plans import (
-    AskedPlan,
-    costs_money,
-    said_cost,
-    said_of_managers,
-    started_plan_options,
-)
 from scalable.clusters.control import scale, set_budget
 from scalable.clusters.record import default_name
 from scalable.clusters.resuming import restart_managers, running_cluster
@@ -33,13 +20,12 @@ from scalable.clusters.services import READY_TIMEOUT_S, wait_for_managers, wait_
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
 from scalable.model import ClusterStatus, Plan, names
 from scalable.providers.registry import provider_traits
-from scalable.records import find, status_of
+from scalable.records import ClusterDirectory, find, status_of
+from scalable.session.request import Request
 from scalable.units import format_duration
 
 if TYPE_CHECKING:
     from scalable.clusters.creation import DetachOptions
-    from scalable.records import ClusterDirectory
-    from scalable.session.request import Request
 
 
 @click.command(cls=Command)
@@ -61,7 +47,7 @@ if TYPE_CHECKING:
     metavar="[HOST]:PORT",
     help="Serve the dashboard at this address, such as :8787; on loopback unless a host is given.",
 )
-@started_plan_options
+@plans.started_plan_options
 def command(  # noqa: PLR0913 - what a user may say
     manifest: Path | None,
     target: str | None,
@@ -74,7 +60,7 @@ def command(  # noqa: PLR0913 - what a user may say
     ttl: float | None,
     processes: bool,
     dashboard: str | None,
-    asked: AskedPlan,
+    asked: plans.AskedPlan,
     output: Output,
 ) -> Result:
     """Start a cluster that keeps running after this command.
@@ -146,14 +132,14 @@ class _Wanted:
         places = {one.target_name: one for one in (spec, *(m.spec for m in managers.values()))}
         if any(
             provider_traits(place.provider_name).asks_first
-            or costs_money(place)
+            or plans.costs_money(place)
             or place.price_per_core_hour is not None
             or place.prices
             for place in places.values()
         ):
-            costs = said_of_managers(list(places.values())[1:])
-            if plan.cost_estimate is not None or costs_money(spec, plan):
-                costs.insert(0, said_cost(plan, idle_s=idle_s))
+            costs = plans.said_of_managers(list(places.values())[1:])
+            if plan.cost_estimate is not None or plans.costs_money(spec, plan):
+                costs.insert(0, plans.said_cost(plan, idle_s=idle_s))
             question = f"Start cluster {self.options.name!r} on {self.request.target!r}?"
             confirm(" ".join([*costs, question]), yes=self.yes)
 
@@ -182,7 +168,7 @@ class _Wanted:
         now = {tag: one.wanted for tag, one in status.pools.items() if tag not in status.adaptive}
         counts = plan.scale_plan.workers_by_tag
         then = {tag: count for tag, count in counts.items() if tag not in status.adaptive}
-        lines = render_changes(now, then)
+        lines = clusters.render_changes(now, then)
         for line in lines:
             self.output.note(line)
         changed = {tag: n for tag, n in then.items() if tag in now and n != now[tag]}
@@ -192,7 +178,7 @@ class _Wanted:
             costs = plan.cost_estimate is not None
             asks = costs or any(provider_traits(place).asks_first for place in places)
             if asks and any(n > now[tag] for tag, n in changed.items()):
-                money = f"{said_cost(plan)} " if costs else ""
+                money = f"{plans.said_cost(plan)} " if costs else ""
                 confirm(f"{money}Change cluster {status.name!r}?", yes=self.yes)
             scale(directory.id, changed)
         elif not lines:
@@ -220,8 +206,8 @@ class _Wanted:
             self._ready(directory, workers=False)
         self._bring_managers(directory)
         if options.budget is not None:
-            told = set_budget(directory.id, options.budget)
-            note("\n".join(render_cost(told)) if told else no_prices(options.budget))
+            cost = set_budget(directory.id, options.budget)
+            note("\n".join(clusters.render_budget(cost, options.budget)))
         status, record = status_of(directory, time.time()), directory.record()
         note(f"cluster {status.name!r} is already running ({status.state})")
         if record.lock != self.plan.manifest_lock:
@@ -261,13 +247,13 @@ class _Wanted:
         show = self.output.display()
         return wait_until_ready(
             directory,
-            lambda status: show(render_progress(status)),
+            lambda status: show(clusters.render_progress(status)),
             READY_TIMEOUT_S,
             workers=workers,
         )
 
 
 def _shown(status: ClusterStatus, *, changed: bool) -> Result:
-    text = render_status(status) + f"\nConnect with: scalable connect {status.name}\n"
+    text = clusters.render_status(status) + f"\nConnect with: scalable connect {status.name}\n"
     data = {"changed": changed, "cluster": status.to_dict()}
     return Result(text, data)
