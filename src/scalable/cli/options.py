@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,8 +23,6 @@ from scalable.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 #: Names of the commands in other tools, or in other versions of this one. A comma separates
 #: commands that may be meant.
@@ -99,13 +97,12 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in two sections."""
-        own: list[tuple[str, str]] = []
-        shared: list[tuple[str, str]] = []
+        shown: dict[str, list[tuple[str, str]]] = {"Options": [], "Global options": []}
         for param in self.get_params(ctx):
-            row = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if row is not None:
-                (own if _GLOBAL.isdisjoint(param.opts) else shared).append(row)
-        for title, rows in (("Options", own), ("Global options", shared)):
+            if isinstance(param, click.Option) and (row := param.get_help_record(ctx)):
+                own = _GLOBAL.isdisjoint(param.opts)
+                shown["Options" if own else "Global options"].append(row)
+        for title, rows in shown.items():
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -219,7 +216,7 @@ manifest_argument = combined(
 )
 
 
-def target_option(help_text: str) -> Callable[[Decorated], Decorated]:
+def target_option(help_text: str) -> Callable[[Any], Any]:
     """Add ``--target``."""
     return click.option("--target", metavar="NAME", help=help_text, shell_complete=complete_target)
 

@@ -212,13 +212,11 @@ def _echo(text: str, *, err: bool = False) -> None:
 def _write(text: str, *, err: bool = False) -> None:
     # click removes colours if the output is not a terminal.
     color = False if os.environ.get("NO_COLOR") else None
-    # A closed standard error must not change the exit code.
-    with contextlib.suppress(*([OSError] if err else [])):
-        try:
-            click.echo(text, err=err, nl=False, color=color)
-        except BrokenPipeError:
+    try:
+        click.echo(text, err=err, nl=False, color=color)
+    except OSError as error:
+        if err:  # a closed standard error must not change the exit code
+            return
+        if isinstance(error, BrokenPipeError):
             raise
-        except OSError as error:
-            if err:
-                raise
-            raise click.FileError("standard output", hint=error.strerror) from error
+        raise click.FileError("standard output", hint=error.strerror) from error

@@ -13,6 +13,7 @@ from scalable.cli.clusters import no_prices
 from scalable.cli.options import combined
 from scalable.cli.output import Output
 from scalable.planning.request import OBJECTIVES, POLICIES
+from scalable.providers.registry import get_provider, provider_class, provider_traits
 from scalable.units import format_amount, format_duration
 
 if TYPE_CHECKING:
@@ -148,12 +149,9 @@ def costs_money(spec: DeploymentSpec, plan: Plan | None = None) -> bool:
     """Return whether a run on a target is billed.
     This holds for providers that estimate costs, and for other remote ones if the plan has a price.
     """
-    from scalable.providers.registry import provider_class, provider_traits
-
-    if hasattr(provider_class(spec.provider_name), "estimate_cost"):
-        return True
-    priced = plan is not None and plan.cost_estimate is not None
-    return priced and provider_traits(spec.provider_name).remote
+    provider, priced = spec.provider_name, plan is not None and plan.cost_estimate is not None
+    estimates = hasattr(provider_class(provider), "estimate_cost")
+    return estimates or (priced and provider_traits(provider).remote)
 
 
 def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
@@ -178,7 +176,6 @@ def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
 def said_of_managers(specs: Iterable[DeploymentSpec]) -> list[str]:
     """Return sentences about worker prices of managers on other targets."""
     from scalable.forecasting import quoted_prices
-    from scalable.providers.registry import get_provider
 
     texts = []
     for spec in specs:

@@ -20,11 +20,6 @@ from scalable.runs.reading import read_status
 from scalable.runs.summarizing import totals_of
 from scalable.units import counted
 
-#: Name of the workflow's script next to the manifest.
-WORKFLOW = "workflow.py"
-#: Reason why tasks with ``cache: true`` ran.
-NOT_CACHED = "not cached"
-
 
 def resumed_run(asked: str, project: str, target: str | None) -> Path:
     """Return the directory of the run to resume, given an id prefix or :data:`LATEST`.
@@ -103,7 +98,7 @@ class Resumed:
         calls = [call for run in runs for call in calls_of(run)]
         answered = [call for call in calls if call.end is Ended.ANSWERED]
         why = Counter({cause.value: n for cause, n in causes(calls_of(earlier), calls).items()})
-        why[NOT_CACHED] = remembered.missed
+        why["not cached"] = remembered.missed  # tasks with `cache: true`
         return cls(
             earlier.name,
             len(answered),

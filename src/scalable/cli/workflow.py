@@ -214,7 +214,6 @@ _COLLECT_S, _COLLECT = 0.05, 1 << 20
 #: Seconds for which output is still read from programs that outlive the script.
 _REST_S = 1.0
 _POLL_S = 0.1
-_TICK_S = 0.5
 
 #: Sequences that leave the cursor where it is, or in its line: colours, titles, links, fonts.
 _HARMLESS = re.compile(
@@ -271,7 +270,7 @@ class ScriptTerminal:
             text, closed = self._collected()
             self._show(text)
             now = time.monotonic()
-            if now - ticked_at >= _TICK_S:
+            if now - ticked_at >= TICK_S:
                 ticked_at = now
                 self._follow_size()
                 if self._display.lives and not can_draw(self._stream):
@@ -286,10 +285,9 @@ class ScriptTerminal:
     def _collected(self) -> tuple[str, bool]:
         """Return the script's output, and whether the script has closed its terminal."""
         parts: list[bytes] = []
-        until = None
-        wait_s = _POLL_S
-        while until is None or time.monotonic() < until:
-            if not select.select([self._master], [], [], wait_s)[0]:
+        until = float("inf")
+        while time.monotonic() < until and sum(map(len, parts)) <= _COLLECT:
+            if not select.select([self._master], [], [], 0.0 if parts else _POLL_S)[0]:
                 break
             try:
                 data = os.read(self._master, 1 << 16)
@@ -297,11 +295,8 @@ class ScriptTerminal:
                 data = b""
             if not data:
                 return self._decode(b"".join(parts), True), True
+            until = until if parts else time.monotonic() + _COLLECT_S
             parts.append(data)
-            wait_s = 0.0
-            until = until or time.monotonic() + _COLLECT_S
-            if sum(map(len, parts)) > _COLLECT:
-                break
         return self._decode(b"".join(parts)), False
 
     def _show(self, text: str) -> None:

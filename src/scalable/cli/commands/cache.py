@@ -86,12 +86,7 @@ _store_options = options.combined(
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the first N rows.")
 @_store_options
 def list_results(
-    *,
-    sort: str,
-    function: str | None,
-    task: str | None,
-    limit: int | None,
-    store: ResultStore,
+    *, sort: str, function: str | None, task: str | None, limit: int | None, store: ResultStore
 ) -> Result:
     """List the cached results, by default the newest first.
     The column "saves" shows the running time that a cache hit saves.

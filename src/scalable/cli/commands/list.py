@@ -25,8 +25,5 @@ def command(*, output: Output) -> Result:
     listing = list_clusters()
     for error in listing.errors:
         output.warn(error)
-    data = {
-        "clusters": [status.to_dict() for status in listing],
-        "errors": list(listing.errors),
-    }
+    data = {"clusters": [status.to_dict() for status in listing], "errors": list(listing.errors)}
     return Result(render_list(listing), data, exit_code=INCOMPLETE if listing.errors else 0)

@@ -20,10 +20,7 @@ from scalable.runs.report.table import table
 from scalable.session.request import Request
 
 _HEADER = ("for", "machine", "workers", "an hour", "spot", "prices of", "date")
-_FROM = {
-    "manifest": "",
-    "table": "the prices in this package, as published at ",
-}
+_FROM = {"manifest": "", "table": "the prices in this package, as published at "}
 
 
 @click.command(cls=Command)

@@ -21,10 +21,7 @@ _SUFFIXES = frozenset({".html", ".htm"})
 @click.option("--latest", is_flag=True, hidden=True)
 @click.option("--run-id", hidden=True)
 @click.option(
-    "--compare",
-    nargs=2,
-    metavar="RUN RUN",
-    help="Compare two runs, each given like RUN.",
+    "--compare", nargs=2, metavar="RUN RUN", help="Compare two runs, each given like RUN."
 )
 @runs_dir_option
 @click.option("--failed", is_flag=True, help="List the failures, one example of each cause.")

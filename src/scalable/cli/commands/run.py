@@ -22,7 +22,7 @@ from scalable.cli.commands.plan import plan_result
 from scalable.cli.options import Command, complete_cluster, confirm, manifest_option, target_option
 from scalable.cli.output import Output, Result
 from scalable.cli.plans import AskedPlan, costs_money, said_cost, started_plan_options
-from scalable.cli.resuming import WORKFLOW, Resumed, cached_calls, nothing_kept, resumed_run, unkept
+from scalable.cli.resuming import Resumed, cached_calls, nothing_kept, resumed_run, unkept
 from scalable.cli.workflow import Followed, ScriptTerminal, run_script
 from scalable.clusters.record import default_name
 from scalable.clusters.remote import flush_run
@@ -340,7 +340,7 @@ def _manifest_and_script(
         manifest = given
     path = settings.manifest_path(manifest)
     if script is None:
-        script = path.parent / WORKFLOW
+        script = path.parent / "workflow.py"
         if not script.is_file():
             raise click.UsageError(f"no workflow was found at {script}; name one")
     elif not script.is_file():

@@ -65,8 +65,5 @@ def command(manifest: Path | None, target: str | None, *, live: bool) -> Result:
     data = {"ok": report.ok, "manifest": str(path), "targets": list(targets), **asked}
     code = 0 if report.ok else ManifestError.exit_code
     return Result(
-        "\n".join(lines) + "\n",
-        {**data, **report.to_dict()},
-        faulty=not report.ok,
-        exit_code=code,
+        "\n".join(lines) + "\n", {**data, **report.to_dict()}, faulty=not report.ok, exit_code=code
     )
