@@ -83,11 +83,8 @@ class Output:
         suffix = "" if self._file is None else self._file.suffix.lower()
         self._as_json = form == "json" or (form in (None, "quiet") and suffix == ".json")
         self._begun = False
-
-    @property
-    def script_stdout(self) -> int | None:
-        """The descriptor for what a workflow prints, if it is not standard output."""
-        return _STDERR if self._form == "json" else None
+        #: Descriptor for what a workflow prints, if it is not standard output.
+        self.script_stdout = _STDERR if form == "json" else None
 
     def show(self, result: Result) -> None:
         """Show a result, or write it to the file."""

@@ -55,7 +55,10 @@ def command(  # noqa: PLR0913 - what a user may say
     if compare is not None:
         if as_page:
             raise click.UsageError("a comparison has no HTML form: leave out --format html")
-        return _compare(where, compare)
+        first, second = (read_run(find_run(where, name)) for name in compare)
+        rows = compare_runs(first, second)
+        pairs = {name: {"first": one, "second": two} for name, (one, two) in rows.items()}
+        return Result(render_two_runs(rows), {"comparison": pairs})
     if every and not failed:
         raise click.UsageError("--all is an option of --failed; give both")
     record = read_run(find_run(where, run))
@@ -68,10 +71,3 @@ def command(  # noqa: PLR0913 - what a user may say
     if as_json:
         return Result("", report.report_on(record).to_dict())
     return Result(report.render_human(summarize(record)), {})
-
-
-def _compare(where: Path, names: tuple[str, str]) -> Result:
-    first, second = (read_run(find_run(where, name)) for name in names)
-    rows = compare_runs(first, second)
-    plain = {name: dict(zip(("first", "second"), pair, strict=True)) for name, pair in rows.items()}
-    return Result(render_two_runs(rows), {"comparison": plain})

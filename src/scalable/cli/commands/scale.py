@@ -41,10 +41,8 @@ def command(
     if not wanted and budget is None:
         raise click.UsageError("give TAG=N, --budget, or both")
     name = name or only_cluster()
-    beyond = beyond_most(name, wanted)
-    if beyond is not None:
-        total, most = beyond
-        confirm(f"A total of {total} workers exceeds {most}. Start them?", yes=yes)
+    if beyond := beyond_most(name, wanted):
+        confirm("A total of {} workers exceeds {}. Start them?".format(*beyond), yes=yes)
     lines: list[str] = []
     data: dict[str, Any] = {}
     if budget is not None:
