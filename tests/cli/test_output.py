@@ -8,7 +8,7 @@ import sys
 import click
 import pytest
 
-from scalable.cli.output import CommandFailure, Result, Output, render_failure, write_file
+from scalable.cli.output import CommandFailure, Output, Result, render_failure, write_file
 from scalable.model import Diagnostic
 
 RESULT = Result(

@@ -18,15 +18,16 @@ def table(
     The first column is left-aligned, and shortened if a line would exceed ``width`` (None: no
     limit). The others are right-aligned. None is shown as a dash.
     """
-    lines = [["-" if cell is None else on_one_line(str(cell)) for cell in line] for line in (header, *rows)]
+    cells = [["-" if cell is None else str(cell) for cell in line] for line in (header, *rows)]
+    lines = [[on_one_line(cell) for cell in line] for line in cells]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     taken = len(_INDENT) + sum(len(_GAP) + width for width in widths[1:])
     first = widths[0] if width is None else max(1, min(widths[0], width - taken))
     texts = []
     for line in lines:
         name = shorten(line[0], first).ljust(first)
-        cells = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
-        texts.append(_INDENT + _GAP.join((name, *cells)))
+        rest = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
+        texts.append(_INDENT + _GAP.join((name, *rest)))
     return texts
 
 
