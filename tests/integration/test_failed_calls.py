@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from distributed import get_client
 
 from scalable import ScalableSession
-from scalable.cli.commands.report import command
+from scalable.cli.main import cli
 from scalable.runs import causes as causes_of
 from scalable.runs import find_run, read_run
 from scalable.runs.report import build
@@ -216,7 +216,7 @@ def test_tries_and_reruns_are_right_to_the_number(causes, where):
 def test_hostile_messages_leave_the_terminal_alone(causes, where, options):
     described = [failure for cause in causes for failure in cause.failures]
     runs = ["--runs-dir", str(where / ".scalable" / "runs")]
-    result = CliRunner().invoke(command, ["--failed", *options, *runs])
+    result = CliRunner().invoke(cli, ["report", "--failed", *options, *runs])
     assert result.exit_code == 0, result.output
     assert all(line.isprintable() for line in result.output.split("\n"))
     assert max(map(len, result.output.split("\n"))) <= 400

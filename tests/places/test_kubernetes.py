@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from scalable import ScalableSession, current_storage
-from scalable.cli.commands.plan import command as plan_command
+from scalable.cli.main import cli
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes import objects as drafts
 from scalable.providers.kubernetes.api import KubernetesApi, Resource
@@ -180,14 +180,14 @@ def test_what_plan_shows_is_what_is_sent_byte_for_byte(session, workers, sent):
 
 
 def test_the_command_shows_the_objects_and_writes_them(place, tmp_path):
-    run = CliRunner().invoke(plan_command, ["--target", "k", "--show-manifests"])
+    run = CliRunner().invoke(cli, ["plan", "--target", "k", "--show-manifests"])
     assert run.exit_code == 0, run.output
     documents = [json.loads(text) for text in run.stdout.split("---\n")]
     assert [d["kind"] for d in documents] == ["Job", "Secret", "Service", "Secret", "Secret"] + [
         "Pod"
     ] * 3
-    written = ["--target", "k", "--show-manifests", "--output", str(tmp_path / "objects")]
-    assert CliRunner().invoke(plan_command, written).exit_code == 0
+    written = ["plan", "--target", "k", "--show-manifests", "--output", str(tmp_path / "objects")]
+    assert CliRunner().invoke(cli, written).exit_code == 0
     files = sorted((tmp_path / "objects").iterdir())
     assert [json.loads(file.read_text()) for file in files] == documents
 
