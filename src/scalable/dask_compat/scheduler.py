@@ -592,13 +592,30 @@ def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], 
     accepts("distributed.comm.core:Comm.write", 2, "serializers", "on_error"),
 )
 class GreetingScheduler(Scheduler):
-    """A scheduler that sends its first message to a client alone.
-    A client that receives it together with others, such as a cancellation, does not work.
+    """A scheduler that sends its first message to a client alone, and has one connection to it.
+    A client that receives it together with others, such as a cancellation, does not work. A client
+    may reconnect before the loss of its connection is noticed. Dask would then close the new
+    connection with the old one, again and again.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        #: Connection of each client, and the event that is set when Dask has forgotten it.
+        self._greeted: dict[str, tuple[Comm, asyncio.Event]] = {}
+        super().__init__(*args, **kwargs)
+
     async def add_client(self, comm: Comm, client: str, versions: dict[str, Any]) -> None:
+        while (earlier := self._greeted.get(client)) is not None:
+            logger.debug("client %s has reconnected: its earlier connection is closed", client)
+            earlier[0].abort()
+            await earlier[1].wait()
+        forgotten = asyncio.Event()
+        self._greeted[client] = comm, forgotten
         send_first_message_alone(comm)
-        await super().add_client(comm, client, versions)
+        try:
+            await super().add_client(comm, client, versions)
+        finally:
+            del self._greeted[client]
+            forgotten.set()
 
 
 def send_first_message_alone(comm: Comm) -> None:
