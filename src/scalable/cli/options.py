@@ -309,5 +309,5 @@ removal_options = combined(
     "removal",
     Removal,
     click.option("--yes", is_flag=True, help="Remove without asking."),
-    click.option("--dry-run", is_flag=True, help="Show what would be removed, and end."),
+    click.option("--dry-run", is_flag=True, help="Only show what would be removed."),
 )

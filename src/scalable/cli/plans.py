@@ -127,7 +127,7 @@ started_plan_options = plan_options(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
         metavar="AMOUNT",
-        help="Maximum cost of the run or the cluster, if there are prices. The plan keeps to it, "
+        help="Maximum cost of the run or cluster, if there are prices. The plan stays within it, "
         "and pools stop growing when 80 % of it is spent. Overrides the target's budget. Without "
         "--objective and --deadline, the quickest plan within it is chosen.",
     ),

@@ -73,7 +73,7 @@ _store_options = options.combined(
         help="Directory or URL of the store; by default that of the manifest, or else your own.",
     ),
     options.manifest_option,
-    options.target_option("The target whose store it is, where targets have different ones."),
+    options.target_option("The target whose store is used, if targets have different stores."),
 )
 
 
@@ -197,7 +197,7 @@ def verify(*, removing: bool, store: ResultStore) -> Result:
 
 
 @command.command()
-@click.option("--limit", type=options.SIZE, help="Size that all results may have.")
+@click.option("--limit", type=options.SIZE, help="Maximum total size of the results.")
 @click.option("--max-age", type=options.DURATION, help="Remove results unused for this long.")
 @options.removal_options
 @_store_options

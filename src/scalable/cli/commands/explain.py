@@ -17,7 +17,7 @@ from scalable.views.explanation import State
 @click.argument("about", required=False, metavar="[TAG|TASK]")
 def command(name: str | None, about: str | None) -> Result:
     """Explain why tasks and pools wait, or why a task failed.
-    NAME is a running cluster, or a session in another process of yours, by its name or its run's
+    NAME is a running cluster, or a session in another of your processes, by its name or its run's
     name. It may be left out if there is only one. TAG explains one pool and the tasks waiting for
     it. TASK is the key of a task, a prefix of the key, or a task name. Without both, all pools and
     all waiting tasks are explained.

@@ -20,7 +20,9 @@ MANIFEST, WORKFLOW, SCHEMA = "scalable.yaml", "workflow.py", "scalable.schema.js
 @click.argument(
     "directory", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path)
 )
-@click.option("--name", metavar="NAME", help="Name of the project; by default the directory's.")
+@click.option(
+    "--name", metavar="NAME", help="Name of the project; by default the name of the directory."
+)
 @click.option("--force", is_flag=True, help="Replace the files where they exist.")
 def command(directory: Path, *, name: str | None, force: bool) -> Result:
     """Start a project: write a manifest, a workflow and a schema."""

@@ -23,7 +23,9 @@ def command() -> None:
 @click.option(
     "--id", "manager", metavar="NAME", required=True, help="Id of this manager within the cluster."
 )
-@click.option("--max", "limits", multiple=True, metavar="TAG=N", help="Most workers of a tag.")
+@click.option(
+    "--max", "limits", multiple=True, metavar="TAG=N", help="Maximum number of workers for a tag."
+)
 @click.option(
     "--priority",
     type=int,

@@ -39,7 +39,7 @@ def command(  # noqa: PLR0913 - what a user may say
     destination: Path | None,
 ) -> Result:
     """Report on a recorded run: tasks, workers, failures, results.
-    RUN is its id, a unique beginning of the id, or `latest` (the default). With --format html, the
+    RUN is its id, a unique prefix of the id, or `latest` (the default). With --format html, the
     report is one self-contained file with the plan, the timeline, distributions, pools, decisions,
     failures, environment and advice.
     """

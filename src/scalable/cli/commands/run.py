@@ -96,7 +96,7 @@ class RunCommand(Command):
 @click.option(
     "--detach",
     is_flag=True,
-    help="Run on a detached cluster that is made for this run, as by `scalable up`, and deleted "
+    help="Run on a detached cluster, created for this run as with `scalable up`, and deleted "
     "after it. With the target's `scheduler: job`, its scheduler runs in a job.",
 )
 @click.option(
@@ -120,7 +120,7 @@ class RunCommand(Command):
     "can be used; start nothing on the target.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; start nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask before money is spent.")
+@click.option("--yes", is_flag=True, help="Spend money without asking for confirmation.")
 @started_plan_options
 @click.pass_context
 def command(  # noqa: PLR0913 - what a user may say

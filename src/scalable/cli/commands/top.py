@@ -23,10 +23,10 @@ WIDTH = 100
 
 @click.command(cls=Command)
 @optional_name_argument
-@click.option("--once", is_flag=True, help="Print the present state, and exit.")
+@click.option("--once", is_flag=True, help="Print the current state and exit.")
 def command(name: str | None, *, once: bool, output: Output) -> Result | None:
     """Watch pools, tasks, failures and costs in the terminal.
-    NAME is a cluster, or a session in another process of yours, by its name or its run's name.
+    NAME is a cluster, or a session in another of your processes, by its name or its run's name.
     Without NAME, list all running clusters and sessions. --once works without a terminal and
     without extras.
     """

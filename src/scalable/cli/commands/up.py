@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @manifest_argument
 @target_option("The target to start it on; by default SCALABLE_TARGET, local, or the only one.")
 @click.option(
-    "--name", metavar="NAME", help="Name of the cluster; by default made of project and target."
+    "--name", metavar="NAME", help="Name of the cluster; by default composed of project and target."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--no-wait", is_flag=True, help="Return before workers have started.")
