@@ -68,11 +68,6 @@ class CarryingClient(AnnotatingClient):
 
     It uploads files only if the scheduler reports that some of its workers do not share this
     machine's file system.
-
-    Parameters
-    ----------
-    *args, **kwargs
-        As in ``distributed.Client``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -204,13 +199,7 @@ async def _wait(futures: Iterable[Future[Any]]) -> None:
 
 
 class BundleClient(CarryingClient):
-    """A ``distributed.Client`` that reports the progress of bundles to their executors.
-
-    Parameters
-    ----------
-    *args, **kwargs
-        As in ``distributed.Client``.
-    """
+    """A ``distributed.Client`` that reports the progress of bundles to their executors."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()
@@ -298,13 +287,7 @@ class BundleClient(CarryingClient):
         return super().register_plugin(plugin, name)
 
     def _serve_calls_of(self, lender: Lender) -> None:
-        """Mark the client as used only by the tasks of one worker.
-
-        Parameters
-        ----------
-        lender
-            Lender of the worker's slots.
-        """
+        """Mark the client as used only by the tasks of one worker, given its lender of slots."""
         self._line.lender = lender
 
     async def _close_at_once(self) -> None:
