@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 from fabricated import ADDRESS, ID, STATUS, pool, put_on_record
 
 from scalable.clusters import services
+from scalable.clusters.services import wait_until_ready
 from scalable.errors import ClusterError
 from scalable.manifest import Manifest
 from scalable.providers.registry import option_models
@@ -153,6 +155,18 @@ def test_the_options_are_recorded(invoke, manifest, started):
         assert invoke("up", "--name", "three", "--ttl", wrong).code == 2
 
 
+@pytest.mark.parametrize(("asked", "warned"), [(":4710", True), (":4711", False), (":0", False)])
+def test_another_port_of_the_dashboard_is_a_warning(
+    invoke, manifest, started, monkeypatch, asked, warned
+):
+    def ready(*args, **options):
+        return replace(wait_until_ready(*args, **options), dashboard="http://127.0.0.1:4711/?t=x")
+
+    monkeypatch.setattr("scalable.cli.commands.up.wait_until_ready", ready)
+    err = invoke("up", "--name", "one", "--dashboard", asked).err
+    assert ("port 4710 is in use: the dashboard listens on port 4711" in err) is warned
+
+
 def test_managers_are_shown_and_started(invoke, manifest, started):
     manifest(
         more="managers:\n"
@@ -252,7 +266,7 @@ def test_a_cluster_that_cannot_start_says_why(invoke, manifest, started, monkeyp
     waiting(monkeypatch, fail)
     result = invoke("up", "--name", "one")
     assert (result.code, result.out) == (5, "")
-    assert "the start of cluster 'one' continues" in result.err
+    assert "cluster 'one' still starts" in result.err
     assert result.err.endswith("has no worker: no such image\n  hint: it\n")
 
 
@@ -263,7 +277,7 @@ def test_no_wait_says_that_the_start_continues(invoke, manifest, started, monkey
     waiting(monkeypatch, interrupt)
     result = invoke("up", "--name", "one")
     assert (result.code, result.out) == (130, "")
-    assert "the start of cluster 'one' continues: see `scalable status one`" in result.err
+    assert "cluster 'one' still starts: see `scalable status one`" in result.err
     assert "delete it with `scalable down one`" in result.err
     assert find("one").record().stage == "made"
 

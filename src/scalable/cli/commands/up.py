@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -19,6 +20,7 @@ from scalable.clusters.resuming import restart_managers, running_cluster
 from scalable.clusters.services import READY_TIMEOUT_S, wait_for_managers, wait_until_ready
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
 from scalable.model import ClusterStatus, Plan, names
+from scalable.protocol.addresses import listen_address
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory, find, status_of
 from scalable.session.request import Request
@@ -149,17 +151,23 @@ class _Wanted:
 
         try:
             directory = create_cluster(self.request, self.plan, self.options)
-            return self._ready(directory, workers=self.options.workers, wait=self.wait)
+            status = self._ready(directory, workers=self.options.workers, wait=self.wait)
         except NameTakenError:
             raise
         except (KeyboardInterrupt, ScalableError):
             with suppress(UnknownClusterError):
-                find(name)
+                failed = status_of(find(name), time.time()).state == "failed"
                 self.output.warn(
-                    f"the start of cluster {name!r} continues: see `scalable status {name}`, "
-                    f"or delete it with `scalable down {name}`"
+                    f"cluster {name!r} {'has failed' if failed else 'still starts'}: see "
+                    f"`scalable status {name}`, or delete it with `scalable down {name}`"
                 )
             raise
+        if self.options.dashboard_address and status.dashboard:
+            asked = listen_address(self.options.dashboard_address).port
+            found = urlsplit(status.dashboard).port
+            if asked not in (0, found):
+                self.output.warn(f"port {asked} is in use: the dashboard listens on port {found}")
+        return status
 
     def change(self, directory: ClusterDirectory) -> Result:
         """Scale a running cluster to the plan's counts."""
