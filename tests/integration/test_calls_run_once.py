@@ -7,7 +7,7 @@ import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 
 import pytest
-from distributed import get_client
+from distributed import Client, Status, get_client
 from manifests import TWO_POOLS
 
 from scalable import ScalableClient
@@ -124,6 +124,30 @@ def test_calls_that_are_asked_back_while_they_move_run_once(client, gate, tmp_pa
     gate.touch()
     assert [future.result(timeout=60) for future in futures] == list(range(40))
     assert sorted(starts(path), key=int) == list(map(str, range(40)))
+
+
+def begin_and_end(path, gate):
+    note(path, "begun", gate)
+    note(path, "ended")
+
+
+def test_a_worker_is_busy_although_no_client_wants_its_task(
+    session, client, gate, tmp_path, eventually
+):
+    path = tmp_path / "starts"
+    with Client(client.scheduler.address, security=client.security, set_as_default=False) as other:
+        future = other.submit(begin_and_end, path, gate, resources={"b": 1})
+        eventually(lambda: starts(path))
+        future.cancel()
+        (worker,) = [w for w in session.cluster.scheduler.workers.values() if "b" in w.resources]
+        session.cluster.scale("b", 0)
+        eventually(lambda: worker.status is Status.closing_gracefully)
+        time.sleep(0.2)  # whether it is idle is looked at every 0.1 s
+        assert client.worker_count("b") == 1
+        gate.touch()
+        eventually(lambda: client.worker_count("b") == 0)
+    assert starts(path) == ["begun", "ended"]
+    session.cluster.scale("b", 1)
 
 
 def parent(path, gate):
