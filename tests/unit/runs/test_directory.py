@@ -207,28 +207,24 @@ class TestDiskFailure:
         assert "tasks.jsonl was removed" in caplog.text
         assert not run.path.exists()
 
-    def test_descriptor_that_cannot_be_written_to(self, create, caplog):
+    @pytest.mark.parametrize(
+        ("file", "flags"), [("/dev/full", os.O_WRONLY), ("tasks.jsonl", os.O_RDONLY)]
+    )
+    def test_descriptor_that_cannot_be_written_to(self, create, caplog, file, flags):
+        if not Path("/dev/full").exists():
+            pytest.skip("no /dev/full")
         run = create()
         os.close(run._descriptors["tasks"])
-        run._descriptors["tasks"] = os.open(run.path / "tasks.jsonl", os.O_RDONLY)
+        run._descriptors["tasks"] = os.open(run.path / file, flags)
         run.append("tasks", final_row("a"))
         run.append("tasks", final_row("b"))
         run.append("workers", {"event": "started"})
         assert len(caplog.records) == 1
+        assert ("No space left" in caplog.text) is (file == "/dev/full")
         run.close("completed")
         record = read_run(run.path)
         assert (record.tasks, record.workers) == ([], [])
         assert record.status == "completed"
-
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-    def test_full_disk(self, create, caplog):
-        run = create()
-        os.close(run._descriptors["tasks"])
-        run._descriptors["tasks"] = os.open("/dev/full", os.O_WRONLY)
-        run.append("tasks", final_row("a"))
-        run.append("tasks", final_row("b"))
-        assert len(caplog.records) == 1
-        assert "No space left" in caplog.text
 
     def test_write_in_parts_is_continued(self, create, monkeypatch):
         run = create()

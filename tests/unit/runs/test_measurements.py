@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from scalable.runs import RunDirectory, amend_status, history, measurements, read_history
+from scalable.runs import amend_status, history, measurements, read_history
 from scalable.runs.measurements import CALLS_OF_A_TASK
 
 FILE = "measurements.json"
@@ -27,13 +27,9 @@ def rows_of(number, name, tag="model", **more):
 
 
 @pytest.fixture
-def run(tmp_path):
-    run = RunDirectory.create(
-        "p", "t", manifest_yaml="", manifest_lock="", plan={}, runs_dir=tmp_path
-    )
+def run(run):
     run.extend("workers", WORKERS)
-    yield run
-    run.release()
+    return run
 
 
 def read(run):

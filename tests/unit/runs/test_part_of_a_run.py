@@ -2,16 +2,7 @@
 
 import pytest
 
-from scalable.runs import RunDirectory, RunPart, summarize
-
-
-@pytest.fixture
-def run(tmp_path):
-    run = RunDirectory.create(
-        "p", "t", manifest_yaml="", manifest_lock="", plan={}, runs_dir=tmp_path
-    )
-    yield run
-    run.release()
+from scalable.runs import RunPart, summarize
 
 
 def moved(task_id, *states):

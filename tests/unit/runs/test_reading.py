@@ -9,16 +9,7 @@ import psutil
 import pytest
 
 import scalable.runs.reading as reading_module
-from scalable.runs import RunDirectory, RunTail, read_run
-
-
-@pytest.fixture
-def run(tmp_path):
-    run = RunDirectory.create(
-        "p", "local", manifest_yaml="", manifest_lock="cd" * 32, plan={}, runs_dir=tmp_path
-    )
-    yield run
-    run.release()
+from scalable.runs import RunTail, read_run
 
 
 def rewrite(run, **changes):

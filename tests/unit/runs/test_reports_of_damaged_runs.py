@@ -6,7 +6,7 @@ import os
 import pytest
 
 from scalable.errors import RunError
-from scalable.runs import RunDirectory, read_run, report
+from scalable.runs import read_run, report
 from scalable.runs.history import read_history
 from scalable.runs.overview import run_overviews
 
@@ -15,16 +15,13 @@ ROW |= {"timestamp": 1767225601.0, "duration_s": 1.0, "queued_s": 0.0}
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(tmp_path))
-    made = RunDirectory.create(
-        "p", "local", manifest_yaml="", manifest_lock="0" * 64, plan={}, runs_dir=tmp_path
-    )
-    made.append("workers", {"event": "started", "worker": "a-0", "tag": "a", "timestamp": 1.7e9})
+def run(run, monkeypatch):
+    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(run.path.parent))
+    run.append("workers", {"event": "started", "worker": "a-0", "tag": "a", "timestamp": 1.7e9})
     lines = json.dumps(ROW, ensure_ascii=False) + "\n"
-    (made.path / "tasks.jsonl").write_text(lines * 3, encoding="utf-8")
-    made.release()
-    return made.path
+    (run.path / "tasks.jsonl").write_text(lines * 3, encoding="utf-8")
+    run.release()
+    return run.path
 
 
 def page_of(path):
@@ -33,11 +30,10 @@ def page_of(path):
     return page
 
 
-@pytest.mark.parametrize("cut", range(1, 12))
-def test_a_record_that_is_torn_anywhere_has_a_report(run, cut):
+def test_a_record_that_is_torn_anywhere_has_a_report(run):
     data = (run / "tasks.jsonl").read_bytes()
     place = data.rindex("ö".encode()) + 1  # in the middle of a character
-    for end in (place, place - cut, len(data) - cut):
+    for end in (place, place - 3, place - 11, len(data) - 1, len(data) - 2, len(data) - 11):
         (run / "tasks.jsonl").write_bytes(data[:end])
         assert "1 succeeded" in page_of(run)
     (run / "tasks.jsonl").write_bytes(data[:place] + b"\n" + data)
