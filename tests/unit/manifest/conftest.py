@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from scalable.errors import ManifestError
-from scalable.manifest import Manifest, json_schema
+from scalable.manifest import Manifest, document, json_schema, yaml_format
 from scalable.manifest.reader import read_document
 from scalable.providers.aws.options import AWSOptions
 from scalable.providers.gcp.options import GCPOptions
@@ -95,6 +95,25 @@ def load(tmp_path, monkeypatch):
                 assert_schema_agrees(name, models, error)
 
     return load
+
+
+@pytest.fixture
+def spec_of(load):
+    """The request for target ``t`` of a text."""
+
+    def spec_of(text, **options):
+        return load(text, **options).resolve("t").spec
+
+    return spec_of
+
+
+@pytest.fixture
+def few_values(monkeypatch):
+    """Lower the number of values that a file may have, and return it: so many are read slowly."""
+    assert document.MAX_NODES == 100_000
+    for module in (document, yaml_format):
+        monkeypatch.setattr(module, "MAX_NODES", 1000)
+    return 1000
 
 
 @pytest.fixture

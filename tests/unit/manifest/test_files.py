@@ -45,13 +45,13 @@ BOMBS = {
     "flow lists": "[" * 2_000_000,
     "flow maps": "{a: " * 1_000_000,
     "block lists": "- " * 2_000_000,
-    "many values": "a: [" + "1," * 2_000_000,
-    "many keys": "".join(f"k{i}: 1\n" for i in range(100_000)),
+    "many values": "a: [" + "1," * 20_000,
+    "many keys": "".join(f"k{i}: 1\n" for i in range(2000)),
 }
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
-def test_bombs_are_refused_at_once(diagnose, text):
+def test_bombs_are_refused_at_once(diagnose, few_values, text):
     started = time.process_time()
     found = diagnose(text.encode())
     assert time.process_time() - started < HANG_S
@@ -60,11 +60,11 @@ def test_bombs_are_refused_at_once(diagnose, text):
     assert last.hint
 
 
-def test_a_file_within_the_limits_is_read(load):
+def test_a_file_within_the_limits_is_read(load, few_values):
     nested = "[" * 90 + "]" * 90
-    values = "1, " * 90_000
+    values = "1, " * (few_values - 200)
     text = f"{HEAD}components: {{a: }}\n".replace("local", f"mine, n: {nested}, v: [{values}]")
-    assert len(load(text).resolve("t").spec.options["v"]) == 90_000
+    assert len(load(text).resolve("t").spec.options["v"]) == few_values - 200
 
 
 @pytest.mark.parametrize("size", [10_000_000, 5 * 1024**2 + 1])

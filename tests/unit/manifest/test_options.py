@@ -59,12 +59,10 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("block", PUBLISHED.values(), ids=PUBLISHED)
-def test_published_targets_validate(load, block):
+def test_published_targets_validate(spec_of, block):
     text = textwrap.indent(textwrap.dedent(block).strip(), "    ")
-    spec = (
-        load(f"version: 1\nproject: {{name: p}}\ntargets:\n  t:\n{text}\ncomponents: {{a: }}\n")
-        .resolve("t")
-        .spec
+    spec = spec_of(
+        f"version: 1\nproject: {{name: p}}\ntargets:\n  t:\n{text}\ncomponents: {{a: }}\n"
     )
     assert spec.written_options <= spec.options.keys()
     assert spec.provider_name in text

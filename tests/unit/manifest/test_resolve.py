@@ -118,9 +118,8 @@ def test_overlays_that_no_target_names_are_checked_too(faults):
     assert faults(text) == ["E_BAD_OPTION@32:15 components.model.cpus"]
 
 
-def test_every_field_of_the_request_is_filled(load, tmp_path):
-    spec = (
-        load("""\
+def test_every_field_of_the_request_is_filled(spec_of, tmp_path):
+    spec = spec_of("""\
         version: 1
         project: {name: p, default_storage: s3://b, local_cache: c}
         targets:
@@ -162,9 +161,6 @@ def test_every_field_of_the_request_is_filled(load, tmp_path):
         managers:
           - {target: t, priority: 2, limits: {a: 5}}
         """)
-        .resolve("t")
-        .spec
-    )
     assert spec.components["a"] == ComponentSpec(
         name="a",
         image="i",
@@ -206,17 +202,13 @@ def test_every_field_of_the_request_is_filled(load, tmp_path):
     assert spec.workflow_dir == str(tmp_path)
 
 
-def test_a_provider_without_a_model_takes_any_option(load):
-    spec = (
-        load("""\
+def test_a_provider_without_a_model_takes_any_option(spec_of):
+    spec = spec_of("""\
         version: 1
         project: {name: p}
         targets: {t: {provider: MINE, flavour: [sweet, 1], max_workers: "4", deep: {a: ~, b: 2}}}
         components: {a: }
         """)
-        .resolve("t")
-        .spec
-    )
     assert spec.provider_name == "mine"
     assert spec.options == {"flavour": ["sweet", 1], "max_workers": "4", "deep": {"b": 2}}
     assert spec.written_options == {"flavour", "max_workers", "deep"}

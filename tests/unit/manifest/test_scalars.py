@@ -74,25 +74,20 @@ def test_options_keep_what_was_written(load, option, value):
     assert load(text).resolve("t").spec.options[option] == value
 
 
-def test_memory_and_project_keep_what_was_written(load):
-    spec = (
-        load("""\
+def test_memory_and_project_keep_what_was_written(spec_of):
+    spec = spec_of("""\
         version: 1
         project: {name: 007}
         targets: {t: {provider: local}}
         components: {a: {memory: 2000000000}, b: {memory: 1.5G}, c: {memory: "20G"}}
         """)
-        .resolve("t")
-        .spec
-    )
     assert spec.project_name == "007"
     assert [spec.components[tag].memory for tag in "abc"] == ["2000000000", "1.5G", "20G"]
     assert spec.resources("b").memory_bytes == 1_500_000_000
 
 
-def test_env_keeps_what_was_written(load):
-    spec = (
-        load("""\
+def test_env_keeps_what_was_written(spec_of):
+    spec = spec_of("""\
         version: 1
         project: {name: p}
         targets: {t: {provider: kubernetes, env: {A: True, B: 010, C: 1.10}}}
@@ -100,9 +95,6 @@ def test_env_keeps_what_was_written(load):
           a:
             env: {A: True, B: 010, C: 1.10, D: yes, E: "x y", F: false, G: "", H: , I: ~, J: null}
         """)
-        .resolve("t")
-        .spec
-    )
     env = dict(spec.components["a"].env)
     assert env == {
         "A": "True",
@@ -126,9 +118,8 @@ def test_text_styles_of_yaml(load):
     assert (spec.project_name, spec.local_cache, spec.default_storage) == ("12", "one two", "it's")
 
 
-def test_merge_keys_fill_what_is_not_written(load):
-    spec = (
-        load("""\
+def test_merge_keys_fill_what_is_not_written(spec_of):
+    spec = spec_of("""\
         version: 1
         project: {name: p}
         targets: {t: {provider: local}}
@@ -138,9 +129,6 @@ def test_merge_keys_fill_what_is_not_written(load):
           a: {<<: *base, cpus: 4}
           b: {<<: [*base, *more]}
         """)
-        .resolve("t")
-        .spec
-    )
     a, b = spec.components["a"], spec.components["b"]
     assert (a.cpus, a.memory) == (4, "1G")
     assert (b.cpus, b.memory, b.gpus) == (2, "1G", 1)

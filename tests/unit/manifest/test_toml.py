@@ -115,12 +115,12 @@ def test_text_that_is_one_variable_is_typed(load, faults):
         "a = " + "{b = " * 5000,
         "a." * 20_000 + "b = 1",
         "[" + "a." * 20_000 + "b]",
-        "a = [" + "1, " * 100_100 + "]",
+        "a = [" + "1, " * 1100 + "]",
         "a = 1" + "\n" * 2_000_000,
         "a = " + "[" * 101 + "]" * 101,
     ],
     ids=["empty", "lists", "maps", "key", "table", "values", "large", "deep"],
 )
-def test_unfit_files(diagnose, text):
+def test_unfit_files(diagnose, few_values, text):
     (found,) = diagnose(text.encode(), suffix=".toml")
     assert found.code == ("E_UNREADABLE" if len(text) > 1024**2 else "E_SYNTAX")
