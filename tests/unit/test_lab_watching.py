@@ -3,18 +3,18 @@
 import asyncio
 import threading
 import time
-import uuid
 
 import pytest
 
 from scalable.errors import ClusterError, ProviderError
 from scalable.liveness import identify_process
-from scalable.model import ClusterRecord, PoolStatus
+from scalable.model import PoolStatus
 from scalable.records import ClusterDirectory
 from scalable.watch.lab import show, watching
 from scalable.watch.lab import sidebar as sidebar_module
 from scalable.watch.lab.sidebar import Page, Sidebar, page_of
 from scalable.watch.lab.watching import BackgroundReading, Watch
+from unit.made_records import made_record
 
 TOKEN = "secret-of-the-page"
 LINK = f"http://127.0.0.1:8787/status?token={TOKEN}"
@@ -34,11 +34,7 @@ def state(tmp_path, monkeypatch):
 
 def made(name="one", running=2, scheduler=None, **more):
     """Put a cluster on record; its scheduler seems to be this process."""
-    values = dict.fromkeys(("provider", "target", "project", "owner"), "local")
-    values |= {"created_at": "2026-01-01T00:00:00+00:00", "stage": "made", "tags": ("a",)}
-    directory = ClusterDirectory.create(
-        ClusterRecord(id=str(uuid.uuid4()), name=name, **(values | more))
-    )
+    directory = ClusterDirectory.create(made_record(name, stage="made", tags=("a",), **more))
     known = {**identify_process(), "address": f"tls://127.0.0.1:{4700 + len(name)}"}
     directory.write_scheduler({**known, "dashboard": LINK, **(scheduler or {})})
     pools = {"a": PoolStatus(wanted=3, running=running).to_dict()}

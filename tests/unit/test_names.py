@@ -15,7 +15,7 @@ from scalable.errors import ClusterError, ManifestError, ProviderError
 from scalable.manager.inventory import Inventory
 from scalable.manager.pools import ManagerSite, Pool
 from scalable.manifest import Manifest
-from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec, names
+from scalable.model import ComponentSpec, DeploymentSpec, names
 from scalable.providers.local.launcher import ProcessLauncher
 from scalable.providers.registry import option_models
 from scalable.providers.slurm.launcher import Jobs
@@ -24,6 +24,7 @@ from scalable.providers.slurm.queue import comment
 from scalable.providers.slurm.render import JobTemplate, batch_script
 from scalable.records import ClusterDirectory, read_access_file, write_access_file
 from scalable.session.request import Request
+from unit.made_records import made_record
 
 DOCUMENT = {
     "version": 1,
@@ -307,16 +308,7 @@ def test_a_worker_whose_name_is_too_long_for_a_file_is_not_tried_again(tmp_path)
 
 @pytest.fixture
 def cluster():
-    record = ClusterRecord(
-        id=str(uuid.uuid4()),
-        name="one",
-        provider="local",
-        target="t",
-        project="p",
-        owner="me",
-        created_at="2026-01-01T00:00:00+00:00",
-    )
-    made = ClusterDirectory.create(record)
+    made = ClusterDirectory.create(made_record())
     made.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
     made.write_scheduler({"address": "tls://127.0.0.1:1"})
     return made

@@ -117,27 +117,20 @@ def test_clocks_of_machines_do_not_matter(store, second, monkeypatch, skew):
     lease.release()
 
 
-def test_leases_are_renewed_while_there_are_any(tmp_path):
+def test_leases_are_renewed_while_there_are_any(tmp_path, eventually):
     leases = Leases(tmp_path, stale_s=60, renewed_s=0.02)
     one, two = leases.take(KEY, "me"), leases.take(OTHER, "me")
     path = tmp_path / "leases" / KEY
     assert path.samefile(tmp_path / "leases" / OTHER)
     os.utime(path, (1, 1))
-    wait_until(lambda: path.stat().st_mtime > 1)
+    eventually(lambda: path.stat().st_mtime > 1)
     one.release()
     path = tmp_path / "leases" / OTHER
     os.utime(path, (1, 1))
-    wait_until(lambda: path.stat().st_mtime > 1)
+    eventually(lambda: path.stat().st_mtime > 1)
     two.release()
-    wait_until(lambda: leases._renewing is None)
+    eventually(lambda: leases._renewing is None)
     assert leases.take(KEY, "me").is_held()
-
-
-def wait_until(holds):
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def killed_with_the_lease(store):
@@ -180,14 +173,14 @@ def test_the_lease_of_a_process_killed_elsewhere_can_be_taken_when_it_is_stale(s
 
 
 @pytest.mark.parametrize("hours", [-1, 1, 1000])
-def test_a_lease_is_taken_when_a_clock_that_was_set_back_would_keep_it(tmp_path, hours):
+def test_a_lease_is_taken_when_a_clock_that_was_set_back_would_keep_it(tmp_path, hours, eventually):
     leases = Leases(tmp_path, stale_s=0.3, renewed_s=0.05)
     store = ResultStore.open(tmp_path)
     killed_with_the_lease(store)
     on_another_machine(store, host="other")
     age(store, seconds=-hours * 3600)
     began = time.monotonic()
-    wait_until(lambda: leases.is_free(KEY))
+    eventually(lambda: leases.is_free(KEY))
     assert hours < 0 or time.monotonic() - began >= 0.3
     assert leases.take(KEY, "me").is_held()
 

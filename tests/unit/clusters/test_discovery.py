@@ -4,7 +4,6 @@ import json
 import os
 import threading
 import time
-import uuid
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +15,9 @@ from scalable.clusters import discovery, ending
 from scalable.errors import ProviderError
 from scalable.files import private_directory, write_private
 from scalable.liveness import identify_process
-from scalable.model import ClusterRecord
 from scalable.providers import registry
 from scalable.records import ClusterDirectory
+from unit.made_records import made_record
 
 
 @pytest.fixture
@@ -47,11 +46,7 @@ def plugins(tmp_path, monkeypatch):
 
 
 def recorded(name="one"):
-    values = dict.fromkeys(("provider", "target", "project", "owner"), "local")
-    record = ClusterRecord(
-        id=str(uuid.uuid4()), name=name, created_at="2026-01-01T00:00:00+00:00", **values
-    )
-    return ClusterDirectory.create(record)
+    return ClusterDirectory.create(made_record(name))
 
 
 def broken():

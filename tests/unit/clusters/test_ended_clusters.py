@@ -3,7 +3,6 @@
 import json
 import os
 import time
-import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,9 +12,10 @@ from scalable.clusters import connecting, control, creation, ending, resuming, s
 from scalable.clusters.discovery import ClusterListing
 from scalable.errors import ClusterError, ProviderError
 from scalable.liveness import identify, identify_process
-from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec, Plan, ScalePlan
+from scalable.model import ComponentSpec, DeploymentSpec, Plan, ScalePlan
 from scalable.providers import registry
 from scalable.records import ClusterDirectory, all_directories, status_of
+from unit.made_records import made_record
 
 ELSEWHERE = {**identify_process(), "host": "login1", "boot_id": "theirs", "pid": 4711}
 GONE = {**identify_process(), "start_ticks": 1}
@@ -45,11 +45,7 @@ def state(tmp_path, monkeypatch):
 
 def recorded(name="one", *, scheduler=None, age_s=0.0, **more):
     """Put a cluster on record, whose scheduler wrote its status so many seconds ago."""
-    values = dict.fromkeys(("target", "project", "owner"), "x") | {"provider": "local"}
-    values |= {"created_at": "2026-01-01T00:00:00+00:00", "stage": "made", "creator": GONE}
-    made = ClusterDirectory.create(
-        ClusterRecord(**{"id": str(uuid.uuid4()), "name": name, **values, **more})
-    )
+    made = ClusterDirectory.create(made_record(name, **{"stage": "made", "creator": GONE} | more))
     if scheduler is not None:
         made.write_scheduler({**scheduler, "address": "tls://127.0.0.1:1"})
         written_at = time.time() - age_s

@@ -3,16 +3,14 @@
 import json
 import os
 import threading
-import time
-import uuid
 from pathlib import Path
 
 import pytest
 
 from scalable.clusters import logs
 from scalable.clusters.logs import follow_lines, log_files, read_log
-from scalable.model import ClusterRecord
 from scalable.records import ClusterDirectory
+from unit.made_records import made_record
 
 TAGS = ("a", "a-b", "c/d")
 
@@ -23,13 +21,9 @@ def cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(logs, "POLL_S", 0.01)
     monkeypatch.setattr(logs, "LIST_S", 0.02)
-    values = dict.fromkeys(("provider", "target", "project", "owner", "created_at"), "x")
 
     def make(log_dir=None, run=True):
-        record = ClusterRecord(
-            id=str(uuid.uuid4()), name="one", tags=TAGS, log_dir=log_dir, **values
-        )
-        directory = ClusterDirectory.create(record)
+        directory = ClusterDirectory.create(made_record(tags=TAGS, log_dir=log_dir))
         kept = tmp_path / "run"
         directory.workers = Path(log_dir or kept / "logs")
         directory.workers.mkdir(parents=True)
@@ -131,14 +125,7 @@ def following(directory, **options):
     return lines, thread
 
 
-def eventually(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def test_added_lines_are_shown_until_the_cluster_is_gone(cluster):
+def test_added_lines_are_shown_until_the_cluster_is_gone(cluster, eventually):
     directory = cluster()
     log = write(directory, "a-1-0", "a", "begun\nto")
     lines, thread = following(directory)
@@ -153,7 +140,7 @@ def test_added_lines_are_shown_until_the_cluster_is_gone(cluster):
     assert lines[1:] == [("a-1-0", "to be"), ("a-1-1", "later"), ("a-1-0", "last word")]
 
 
-def test_a_log_that_is_begun_anew_is_read_from_its_start(cluster):
+def test_a_log_that_is_begun_anew_is_read_from_its_start(cluster, eventually):
     directory = cluster()
     log = write(directory, "a-1-0", "a", "a long first line\n")
     lines, thread = following(directory)
@@ -166,7 +153,7 @@ def test_a_log_that_is_begun_anew_is_read_from_its_start(cluster):
     assert lines[1] == ("a-1-0", "anew")
 
 
-def test_long_lines_come_in_parts_and_old_ones_not_at_all(cluster, monkeypatch):
+def test_long_lines_come_in_parts_and_old_ones_not_at_all(cluster, eventually, monkeypatch):
     monkeypatch.setattr(logs, "LONGEST_BYTES", 10)
     directory = cluster()
     log = write(directory, "a-1-0", "a", "0123456789\nshort\n")

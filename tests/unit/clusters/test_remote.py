@@ -4,16 +4,13 @@ import pytest
 
 from scalable.clusters.connecting import load_security
 from scalable.clusters.remote import RemoteCluster
-from scalable.model import ClusterRecord
 from scalable.records import ClusterDirectory, all_directories
+from unit.made_records import made_record
 
 
 def test_a_plain_dask_client_opens_no_tunnels_to_find_its_credentials(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    record = ClusterRecord(
-        id="12345678-1234-1234-1234-123456789abc", name="n", provider="kubernetes", target="t",
-        project="p", owner="o", created_at="c", remote=True, place={"namespace": "n"},
-    )  # fmt: skip
+    record = made_record(provider="kubernetes", remote=True, place={"namespace": "n"})
     ClusterDirectory.create(record)
     ((directory,), _) = all_directories()
     assert isinstance(directory, RemoteCluster)

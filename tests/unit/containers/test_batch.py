@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -39,13 +38,6 @@ def start(stand_ins):
         process.wait(timeout=30)
 
 
-def until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 @pytest.mark.parametrize("runtime", ["docker", "podman"])
 @pytest.mark.parametrize("code", [0, 5])
@@ -60,11 +52,11 @@ def test_the_commands_exit_code_is_the_jobs(request_for, stand_ins, start, runti
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 @pytest.mark.parametrize("runtime", ["docker", "podman"])
 def test_a_cancelled_job_stops_and_removes_its_container(
-    request_for, stand_ins, start, runtime, shell
+    request_for, stand_ins, start, eventually, runtime, shell
 ):
     script = render_batch(request_for(runtime), ["true"], grace_s=20)
     process = start(script, shell, LASTS="1")
-    until(lambda: stand_ins.verbs() == ["run"])
+    eventually(lambda: stand_ins.verbs() == ["run"])
     process.terminate()
     assert process.wait(timeout=30) == 9
     assert stand_ins.calls()[1:] == [
@@ -73,9 +65,11 @@ def test_a_cancelled_job_stops_and_removes_its_container(
     ]
 
 
-def test_a_job_cancelled_before_its_container_exists_ends_too(request_for, stand_ins, start):
+def test_a_job_cancelled_before_its_container_exists_ends_too(
+    request_for, stand_ins, start, eventually
+):
     process = start(render_batch(request_for("podman"), ["true"]), IMMUNE="1")
-    until(lambda: stand_ins.verbs() == ["run"])
+    eventually(lambda: stand_ins.verbs() == ["run"])
     process.terminate()
     assert process.wait(timeout=30) == 128 + signal.SIGKILL
     assert stand_ins.verbs() == ["run", "stop", "rm"]
@@ -89,9 +83,9 @@ def test_without_slurm_the_name_is_unique_all_the_same(request_for, stand_ins, s
     assert names == {f"scalable-trial-gcam-0-{process.pid}" for process in processes}
 
 
-def test_apptainer_becomes_the_job(request_for, stand_ins, start):
+def test_apptainer_becomes_the_job(request_for, stand_ins, start, eventually):
     process = start(render_batch(request_for("apptainer"), ["true"]), LASTS="1")
-    until(lambda: stand_ins.verbs() == ["exec"])
+    eventually(lambda: stand_ins.verbs() == ["exec"])
     process.terminate()
     assert process.wait(timeout=30) == 9
     assert stand_ins.pid() == process.pid

@@ -1,10 +1,10 @@
 """A state directory for each test, and records to put there."""
 
-import uuid
+import functools
 
 import pytest
 
-from scalable.model import ClusterRecord
+from unit.made_records import made_record
 
 
 @pytest.fixture(autouse=True)
@@ -15,9 +15,4 @@ def state(tmp_path, monkeypatch):
 
 @pytest.fixture
 def record():
-    def record(name="one", **more):
-        values = {"id": str(uuid.uuid4()), "provider": "local", "target": "t", "project": "p"}
-        values |= {"owner": "me", "created_at": "2026-01-01T00:00:00+00:00", "stage": "made"}
-        return ClusterRecord(name=name, **(values | more))
-
-    return record
+    return functools.partial(made_record, stage="made")

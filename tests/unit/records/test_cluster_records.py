@@ -1,25 +1,18 @@
 """Clusters on disk: who may read them, how they are found, in which state they are."""
 
 import multiprocessing
-import uuid
 
 import pytest
 
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import write_private
-from scalable.model import ClusterRecord
 from scalable.records import (
     ClusterDirectory,
     all_directories,
     find,
 )
 from scalable.records.directory import SILENT_S, Sight, state_of
-
-
-def record(name="one", **more):
-    values = {"id": str(uuid.uuid4()), "provider": "local", "target": "t", "project": "p"}
-    values |= {"owner": "me", "created_at": "2026-01-01T00:00:00+00:00"} | more
-    return ClusterRecord(name=name, **values)
+from unit.made_records import made_record as record
 
 
 def test_only_the_owner_can_enter(state):
@@ -58,7 +51,7 @@ def _create(name):
 
 
 def test_of_many_that_take_a_name_at_once_one_wins():
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert sum(pool.map(_create, ["same"] * 8)) == 1
 
 

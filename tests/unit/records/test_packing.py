@@ -1,24 +1,19 @@
 """Files of clusters that come from elsewhere."""
 
+import functools
+
 import pytest
 
 from scalable.clusters.remote import _taken
 from scalable.errors import ClusterError
-from scalable.model import ClusterRecord
 from scalable.records import ClusterDirectory
 from scalable.records.packing import packed, unpack
+from unit.made_records import made_record
 
 ID = "12345678-1234-1234-1234-123456789abc"
 
 
-def record(**values):
-    made = {"id": ID, "name": "n", "provider": "local", "target": "t", "project": "p"}
-    return ClusterRecord(**made | {"owner": "o", "created_at": "c"} | values)
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+record = functools.partial(made_record, id=ID)
 
 
 def test_files_are_packed_and_unpacked():
