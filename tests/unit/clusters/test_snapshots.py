@@ -1,7 +1,6 @@
 """Snapshots of a cluster's status: few, and never written in the event loop."""
 
 import asyncio
-import functools
 import threading
 import time
 from types import SimpleNamespace
@@ -44,16 +43,6 @@ class Place:
         self.written.append(status["workers"])
 
 
-def in_loop(test):
-    """Run a test in an event loop of its own."""
-
-    @functools.wraps(test)
-    def run(*args, **kwargs):
-        asyncio.run(test(*args, **kwargs))
-
-    return run
-
-
 async def until(condition):
     """Wait, for 10 s at most."""
     deadline = time.monotonic() + 10
@@ -62,7 +51,6 @@ async def until(condition):
         await asyncio.sleep(0.01)
 
 
-@in_loop
 async def test_many_changes_make_few_snapshots_the_last_of_which_is_whole():
     place = Place()
     writer = Snapshots(place, place)
@@ -75,7 +63,6 @@ async def test_many_changes_make_few_snapshots_the_last_of_which_is_whole():
     writer.close()
 
 
-@in_loop
 async def test_a_status_that_takes_long_is_made_seldom():
     place = Place()
     status, paused = place.status, []
@@ -96,7 +83,6 @@ async def test_a_status_that_takes_long_is_made_seldom():
     writer.close()
 
 
-@in_loop
 async def test_the_event_loop_goes_on_while_a_slow_disk_writes():
     place = Place(hangs=True)
     writer = Snapshots(place, place)
@@ -112,7 +98,6 @@ async def test_the_event_loop_goes_on_while_a_slow_disk_writes():
     writer.close()
 
 
-@in_loop
 async def test_an_unchanged_snapshot_is_written_again_only_when_it_is_old(monkeypatch):
     clock = SimpleNamespace(now=1000.0, perf_counter=time.perf_counter)
     clock.monotonic = lambda: clock.now
@@ -128,7 +113,6 @@ async def test_an_unchanged_snapshot_is_written_again_only_when_it_is_old(monkey
     writer.close()
 
 
-@in_loop
 async def test_a_change_in_another_thread_is_written():
     place = Place()
     writer = Snapshots(place, place)
@@ -137,7 +121,6 @@ async def test_a_change_in_another_thread_is_written():
     writer.close()
 
 
-@in_loop
 async def test_after_closing_nothing_is_written():
     place = Place(hangs=True)
     writer = Snapshots(place, place)
@@ -153,7 +136,6 @@ async def test_after_closing_nothing_is_written():
     assert place.written == [0]
 
 
-@in_loop
 async def test_a_scheduler_whose_record_was_removed_is_told(tmp_path):
     place, told = Place(), []
     directory = ClusterDirectory(tmp_path / "clusters" / "one")

@@ -12,6 +12,7 @@ from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import SchedulerView
 from scalable.manager.units import WorkerView
+from unit.played import decorator_of
 
 
 class FakeLink:
@@ -155,7 +156,7 @@ class House:
             await asyncio.sleep(0.01)
 
 
-def in_house(scenario, **options):
+def _play(scenario, **options):
     async def run():
         house = House(**options)
         try:
@@ -169,3 +170,6 @@ def in_house(scenario, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reconciler, "INTERVAL_S", 0.05)
         asyncio.run(asyncio.wait_for(run(), 90))
+
+
+in_house = decorator_of(_play, 1)

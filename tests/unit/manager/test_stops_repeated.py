@@ -45,50 +45,37 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-def test_a_place_that_does_not_answer_is_asked_until_the_unit_is_stopped():
-    async def scenario():
-        place = Place(3)
-        stops = stopping(place)
-        await until(lambda: place.stopped)
-        await until(lambda: not stops.names)
-        assert place.asked == 4
-
-    asyncio.run(scenario())
+async def test_a_place_that_does_not_answer_is_asked_until_the_unit_is_stopped():
+    place = Place(3)
+    stops = stopping(place)
+    await until(lambda: place.stopped)
+    await until(lambda: not stops.names)
+    assert place.asked == 4
 
 
-def test_the_name_of_a_unit_stays_taken_while_it_may_run(monkeypatch):
+async def test_the_name_of_a_unit_stays_taken_while_it_may_run(monkeypatch):
     monkeypatch.setattr(module, "FIRST_PAUSE_S", 600.0)
-
-    async def scenario():
-        place = Place(1)
-        stops = stopping(place)
-        await until(lambda: place.asked == 1)
-        await asyncio.sleep(0)
-        assert stops.names == {"crops-1"}
-        await stops.finish()  # asks a last time, and does not wait for the pause
-        assert place.stopped == ["crops-1"]
-        assert stops.names == set()
-
-    asyncio.run(scenario())
+    place = Place(1)
+    stops = stopping(place)
+    await until(lambda: place.asked == 1)
+    await asyncio.sleep(0)
+    assert stops.names == {"crops-1"}
+    await stops.finish()  # asks a last time, and does not wait for the pause
+    assert place.stopped == ["crops-1"]
+    assert stops.names == set()
 
 
-def test_the_end_of_a_cluster_does_not_wait_for_a_place_that_stays_away(caplog):
-    async def scenario():
-        place = Place(10**9)
-        stops = stopping(place)
-        async with asyncio.timeout(30):
-            await stops.finish()
-        assert place.stopped == []
-        assert "units ['crops-1'] may still run" in caplog.text
-
-    asyncio.run(scenario())
+async def test_the_end_of_a_cluster_does_not_wait_for_a_place_that_stays_away(caplog):
+    place = Place(10**9)
+    stops = stopping(place)
+    async with asyncio.timeout(30):
+        await stops.finish()
+    assert place.stopped == []
+    assert "units ['crops-1'] may still run" in caplog.text
 
 
-def test_a_refusal_that_lasts_is_not_repeated():
-    async def scenario():
-        place = Place(1, transient=False)
-        stops = stopping(place)
-        await until(lambda: not stops.names)
-        assert (place.asked, place.stopped) == (1, [])
-
-    asyncio.run(scenario())
+async def test_a_refusal_that_lasts_is_not_repeated():
+    place = Place(1, transient=False)
+    stops = stopping(place)
+    await until(lambda: not stops.names)
+    assert (place.asked, place.stopped) == (1, [])

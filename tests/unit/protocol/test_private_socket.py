@@ -11,20 +11,17 @@ from scalable.protocol.handlers import Handler
 from scalable.protocol.private_socket import PrivateSocket, SocketComm
 
 
-def test_a_handler_that_fails_in_an_unforeseen_way_is_an_error_of_the_asker(caplog):
+async def test_a_handler_that_fails_in_an_unforeseen_way_is_an_error_of_the_asker(caplog):
     def broken():
         raise ZeroDivisionError("of ours")
 
-    async def asked():
-        served = PrivateSocket({Handler.STATUS.value: broken})
-        comm = SocketComm(await served.start())
-        try:
-            with pytest.raises(ClusterError, match="has failed: ZeroDivisionError"):
-                await getattr(comm, Handler.STATUS.value)()
-        finally:
-            served.close()
-
-    asyncio.run(asked())
+    served = PrivateSocket({Handler.STATUS.value: broken})
+    comm = SocketComm(await served.start())
+    try:
+        with pytest.raises(ClusterError, match="has failed: ZeroDivisionError"):
+            await getattr(comm, Handler.STATUS.value)()
+    finally:
+        served.close()
     assert "asked for by another process" in caplog.text
 
 

@@ -111,24 +111,20 @@ def listing(version, *pods):
     return {"metadata": {"resourceVersion": version}, "items": list(pods)}
 
 
-def test_a_new_list_tells_what_went_and_came_meanwhile():
+async def test_a_new_list_tells_what_went_and_came_meanwhile():
     told = []
-
-    async def look():
-        api = Answers(
-            listing("5", pod("a", "1"), pod("b", "2")), listing("9", pod("b", "2"), pod("c", "7"))
-        )
-        watch = PodWatch(api, "n", "l", lambda p, gone: told.append((p["metadata"]["name"], gone)))
-        await watch._list()
-        watch._take({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "6"}}})
-        assert watch._version == "6"
-        with pytest.raises(KubernetesError) as caught:
-            watch._take({"type": "ERROR", "object": {"code": 410, "message": "too old"}})
-        assert caught.value.status == 410
-        await watch._list()
-        assert sorted(watch.pods) == ["b", "c"]
-
-    asyncio.run(look())
+    api = Answers(
+        listing("5", pod("a", "1"), pod("b", "2")), listing("9", pod("b", "2"), pod("c", "7"))
+    )
+    watch = PodWatch(api, "n", "l", lambda p, gone: told.append((p["metadata"]["name"], gone)))
+    await watch._list()
+    watch._take({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "6"}}})
+    assert watch._version == "6"
+    with pytest.raises(KubernetesError) as caught:
+        watch._take({"type": "ERROR", "object": {"code": 410, "message": "too old"}})
+    assert caught.value.status == 410
+    await watch._list()
+    assert sorted(watch.pods) == ["b", "c"]
     assert told == [("a", False), ("b", False), ("a", True), ("c", False)]
 
 
@@ -142,55 +138,44 @@ def launcher_of(api):
     return PodLauncher(api, "n", {"l": "1"}, render)
 
 
-def test_a_quota_in_the_middle_of_a_request_leaves_none_of_it():
+async def test_a_quota_in_the_middle_of_a_request_leaves_none_of_it():
     full = status(403, "exceeded quota: q", "Forbidden")
-
-    async def launch():
-        api = Answers({"metadata": {}}, full, status(404))
-        launcher = launcher_of(api)
-        with pytest.raises(LimitReachedError):
-            await launcher.launch({"u0": {"pool": "a"}, "u1": {"pool": "a"}})
-        assert launcher.observe() == {}
-        assert ("DELETE", "/api/v1/namespaces/n/pods/scalable-u0") in api.asked
-
-    asyncio.run(launch())
+    api = Answers({"metadata": {}}, full, status(404))
+    launcher = launcher_of(api)
+    with pytest.raises(LimitReachedError):
+        await launcher.launch({"u0": {"pool": "a"}, "u1": {"pool": "a"}})
+    assert launcher.observe() == {}
+    assert ("DELETE", "/api/v1/namespaces/n/pods/scalable-u0") in api.asked
 
 
-def test_a_unit_whose_pod_somebody_deleted_ended_from_outside():
+async def test_a_unit_whose_pod_somebody_deleted_ended_from_outside():
     ends = []
-
-    async def lose():
-        launcher = launcher_of(Answers({"metadata": {}}))
-        launcher.on_change = lambda: ends.append(1)
-        await launcher.launch({"u0": {"pool": "a"}})
-        assert launcher.observe()["u0"].state is UnitState.PENDING
-        launcher.noted(pod("scalable-u0", "1"), gone=False)
-        launcher.noted(pod("scalable-u0", "2"), gone=True)
-        seen = launcher.observe()["u0"]
-        assert (seen.state, seen.from_outside) == (UnitState.ENDED, True)
-
-    asyncio.run(lose())
+    launcher = launcher_of(Answers({"metadata": {}}))
+    launcher.on_change = lambda: ends.append(1)
+    await launcher.launch({"u0": {"pool": "a"}})
+    assert launcher.observe()["u0"].state is UnitState.PENDING
+    launcher.noted(pod("scalable-u0", "1"), gone=False)
+    launcher.noted(pod("scalable-u0", "2"), gone=True)
+    seen = launcher.observe()["u0"]
+    assert (seen.state, seen.from_outside) == (UnitState.ENDED, True)
     assert ends == [1]
 
 
-def test_a_pod_that_goes_while_it_is_deleted_is_gone():
-    async def stop():
-        api = Answers({"metadata": {}}, {"metadata": {}}, {}, {})
-        launcher = launcher_of(api)
-        await launcher.launch({"u0": {"pool": "a"}, "u1": {"pool": "a"}})
-        once = api._once
+async def test_a_pod_that_goes_while_it_is_deleted_is_gone():
+    api = Answers({"metadata": {}}, {"metadata": {}}, {}, {})
+    launcher = launcher_of(api)
+    await launcher.launch({"u0": {"pool": "a"}, "u1": {"pool": "a"}})
+    once = api._once
 
-        async def deleted(method, path, *rest):
-            launcher.noted(pod("scalable-u0", "2"), gone=True)
-            launcher.noted(pod("scalable-u1", "3"), gone=True)
-            return await once(method, path, *rest)
+    async def deleted(method, path, *rest):
+        launcher.noted(pod("scalable-u0", "2"), gone=True)
+        launcher.noted(pod("scalable-u1", "3"), gone=True)
+        return await once(method, path, *rest)
 
-        api._once = deleted
-        await launcher.stop(["u0", "u1", "unknown"])
-        assert launcher.observe() == {}
-        await launcher.stop(["u0"])
-
-    asyncio.run(stop())
+    api._once = deleted
+    await launcher.stop(["u0", "u1", "unknown"])
+    assert launcher.observe() == {}
+    await launcher.stop(["u0"])
 
 
 # Configuration of a worker ------------------------------------------------------------------------

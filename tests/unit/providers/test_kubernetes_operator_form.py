@@ -12,6 +12,7 @@ from scalable.providers.kubernetes import objects as drafts
 from scalable.providers.kubernetes.form import OperatorForm
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.remote import state_of
+from unit.played import decorator_of
 
 FORM = OperatorForm()
 GROUP = "scalable-0123456789-crops-0123456789-0"
@@ -99,7 +100,7 @@ class Deletions:
         return True
 
 
-def launched(work):
+def play(work):
     """Run a coroutine function on a launcher with one unit, and the API server."""
 
     async def run():
@@ -116,6 +117,9 @@ def launched(work):
         await work(launcher, api)
 
     asyncio.run(run())
+
+
+launched = decorator_of(play, 2)
 
 
 def seen(launcher):
@@ -140,47 +144,41 @@ def test_a_unit_ends_with_the_first_life_of_its_program():
     assert ends == [1]
 
 
-def test_a_program_that_ended_is_seen_before_it_is_started_again():
-    async def live(launcher, api):
-        launcher.noted(pod(state={"terminated": OOM}), gone=False)
-        assert "out of memory" in seen(launcher).reason
-
-    launched(live)
+@launched()
+async def test_a_program_that_ended_is_seen_before_it_is_started_again(launcher, api):
+    launcher.noted(pod(state={"terminated": OOM}), gone=False)
+    assert "out of memory" in seen(launcher).reason
 
 
-def test_a_program_that_was_started_again_unseen_has_ended_all_the_same():
-    async def live(launcher, api):
-        launcher.noted(pod(restarts=1), gone=False)
-        assert seen(launcher).state is UnitState.ENDED
-
-    launched(live)
+@launched()
+async def test_a_program_that_was_started_again_unseen_has_ended_all_the_same(launcher, api):
+    launcher.noted(pod(restarts=1), gone=False)
+    assert seen(launcher).state is UnitState.ENDED
 
 
-def test_the_replacement_of_a_lost_pod_is_not_the_unit():
-    async def live(launcher, api):
-        launcher.noted(pod("1"), gone=False)
-        launcher.noted(pod("2"), gone=False)
-        launcher.noted(pod("1"), gone=True)
-        assert (seen(launcher).state, seen(launcher).from_outside) == (UnitState.ENDED, True)
-
-    launched(live)
+@launched()
+async def test_the_replacement_of_a_lost_pod_is_not_the_unit(launcher, api):
+    launcher.noted(pod("1"), gone=False)
+    launcher.noted(pod("2"), gone=False)
+    launcher.noted(pod("1"), gone=True)
+    assert (seen(launcher).state, seen(launcher).from_outside) == (UnitState.ENDED, True)
 
 
-def test_a_group_is_deleted_although_its_first_pod_is_gone_and_all_its_pods_are_awaited():
-    async def stop(launcher, api):
-        launcher.noted(pod("1"), gone=False)
-        launcher.noted(pod("1"), gone=True)
-        launcher.noted(pod("2"), gone=False)
-        stopping = asyncio.ensure_future(launcher.stop(["crops-0123456789-0"]))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert api.deleted == [GROUP]
-        assert not stopping.done()
-        launcher.noted(pod("2"), gone=True)
-        assert launcher._is_over(GROUP)
-        stopping.cancel()
-
-    launched(stop)
+@launched()
+async def test_a_group_is_deleted_although_its_first_pod_is_gone_and_all_its_pods_are_awaited(
+    launcher, api
+):
+    launcher.noted(pod("1"), gone=False)
+    launcher.noted(pod("1"), gone=True)
+    launcher.noted(pod("2"), gone=False)
+    stopping = asyncio.ensure_future(launcher.stop(["crops-0123456789-0"]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert api.deleted == [GROUP]
+    assert not stopping.done()
+    launcher.noted(pod("2"), gone=True)
+    assert launcher._is_over(GROUP)
+    stopping.cancel()
 
 
 # Detached clusters --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from scalable.providers.remote import machine_launcher
 from scalable.providers.remote.cloud import NAME, TAG, MachineState
 from scalable.providers.remote.machine_launcher import MachineLauncher
 from scalable.providers.remote.machines import MachineFrame, packed_units
+from unit.played import decorator_of
 
 FRAME = MachineFrame("c1", "ann", {"image": "img"})
 COMPONENTS = {tag: ComponentSpec(name=tag, cpus=2, memory="2G") for tag in ("crops", "water")}
@@ -27,7 +28,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(machine_launcher, "LONGEST_PAUSE_S", 0.05)
 
 
-def run(scenario, **options):
+def play(scenario, **options):
     """Run a coroutine function with a cloud and a launcher."""
 
     async def whole():
@@ -41,6 +42,9 @@ def run(scenario, **options):
     asyncio.run(whole())
 
 
+with_cloud = decorator_of(play, 2)
+
+
 def entries(*units, pool="crops"):
     return {unit: {"pool": pool} for unit in units}
 
@@ -50,147 +54,126 @@ async def until(condition):
         await asyncio.sleep(0.005)
 
 
-def test_workers_have_the_start_timeout_of_the_target_to_connect():
-    async def scenario(cloud, launcher):
-        launcher.frame = MachineFrame("c1", "ann", {"image": "img", "start_timeout": "7m"})
+@with_cloud()
+async def test_workers_have_the_start_timeout_of_the_target_to_connect(cloud, launcher):
+    launcher.frame = MachineFrame("c1", "ann", {"image": "img", "start_timeout": "7m"})
+    await launcher.launch(entries("a"))
+    assert launcher.observe()["a"].starts_within_s == 420
+
+
+@with_cloud(room=2)
+async def test_a_refused_machine_waits_with_its_reason_and_comes_when_there_is_room(
+    cloud, launcher
+):
+    await launcher.launch(entries("a", "b", "c"))
+    seen = launcher.observe()
+    assert seen["c"].state is UnitState.PENDING
+    assert seen["c"].reason == "no capacity in zones a and b"
+    await launcher.stop(["a"])
+    await until(lambda: "c" in str(sorted(cloud.things)))
+    await until(lambda: launcher.observe()["c"].reason is None)
+    assert len([m for m in cloud.things.values() if "c" in m.units]) == 1
+    cloud.room = 0
+    await launcher.launch(entries("d"))
+    await launcher.stop(["d"])
+    cloud.room = 9
+    await asyncio.sleep(0.2)
+    assert not [m for m in cloud.things.values() if "d" in m.units], "nobody wants it any more"
+
+
+@with_cloud(spot_share=0.5)
+async def test_spot_machines_take_their_share_and_others_come_where_there_are_none(cloud, launcher):
+    await launcher.launch(entries(*map(str, range(8))))
+    assert sum(m.spot for m in cloud.things.values()) == 4
+    cloud.spot_room = 0
+    await launcher.launch(entries("x", "y"))
+    assert all(o.reason is None for o in launcher.observe().values())
+    assert len(cloud.things) == 10
+    assert sum(m.spot for m in cloud.things.values()) == 4
+
+
+@with_cloud(spot_share=1.0, spot_room=0, room=0)
+async def test_a_repeated_request_for_a_spot_machine_also_takes_the_usual_price(cloud, launcher):
+    await launcher.launch(entries("a"))
+    assert launcher.observe()["a"].reason == "no capacity in zones a and b"
+    cloud.room = 1
+    await until(lambda: launcher.observe()["a"].reason is None)
+    assert [m.spot for m in cloud.things.values()] == [False]
+
+
+@with_cloud(room=0)
+async def test_a_repeated_request_without_an_answer_starts_no_second_machine(cloud, launcher):
+    await launcher.launch(entries("a"))
+    cloud.room, cloud.faults = 9, [("answer", transient("connection lost"))]
+    await until(lambda: cloud.things and launcher.observe()["a"].reason is None)
+    assert len(cloud.things) == 1
+
+
+@with_cloud(per_machine=2)
+async def test_a_machine_ends_with_the_last_of_its_units(cloud, launcher):
+    await launcher.launch(entries("a", "b", "c"))
+    assert [m.units for m in cloud.things.values()] == [("a", "b"), ("c",)]
+    cloud.become(MachineState.RUNNING)
+    await launcher.stop(["a"])
+    assert cloud.stopped == ["a"]
+    assert cloud.things["a"].state is MachineState.RUNNING
+    assert set(launcher.observe()) == {"b", "c"}
+    await launcher.stop(["b"])
+    assert cloud.things["a"].state is MachineState.ENDED
+    assert cloud.things["c"].state is MachineState.RUNNING
+
+
+@with_cloud()
+async def test_what_was_started_before_the_answer_was_lost_is_ended_by_a_stop(cloud, launcher):
+    cloud.faults = [("answer", transient("connection lost"))]
+    with pytest.raises(ProviderError, match="connection lost"):
         await launcher.launch(entries("a"))
-        assert launcher.observe()["a"].starts_within_s == 420
-
-    run(scenario)
-
-
-def test_a_refused_machine_waits_with_its_reason_and_comes_when_there_is_room():
-    async def scenario(cloud, launcher):
-        await launcher.launch(entries("a", "b", "c"))
-        seen = launcher.observe()
-        assert seen["c"].state is UnitState.PENDING
-        assert seen["c"].reason == "no capacity in zones a and b"
-        await launcher.stop(["a"])
-        await until(lambda: "c" in str(sorted(cloud.things)))
-        await until(lambda: launcher.observe()["c"].reason is None)
-        assert len([m for m in cloud.things.values() if "c" in m.units]) == 1
-        cloud.room = 0
-        await launcher.launch(entries("d"))
-        await launcher.stop(["d"])
-        cloud.room = 9
-        await asyncio.sleep(0.2)
-        assert not [m for m in cloud.things.values() if "d" in m.units], "nobody wants it any more"
-
-    run(scenario, room=2)
+    assert cloud.things["a"].state is MachineState.PENDING
+    await launcher.stop(["a"])
+    assert cloud.things["a"].state is MachineState.ENDED
 
 
-def test_spot_machines_take_their_share_and_others_come_where_there_are_none():
-    async def scenario(cloud, launcher):
-        await launcher.launch(entries(*map(str, range(8))))
-        assert sum(m.spot for m in cloud.things.values()) == 4
-        cloud.spot_room = 0
-        await launcher.launch(entries("x", "y"))
-        assert all(o.reason is None for o in launcher.observe().values())
-        assert len(cloud.things) == 10
-        assert sum(m.spot for m in cloud.things.values()) == 4
+@with_cloud()
+async def test_a_launch_that_is_cancelled_leaves_nothing_after_its_stop(cloud, launcher):
+    async def slow(requests, begin=cloud.run):
+        await begin(requests)
+        await asyncio.Event().wait()
 
-    run(scenario, spot_share=0.5)
-
-
-def test_a_repeated_request_for_a_spot_machine_also_takes_the_usual_price():
-    async def scenario(cloud, launcher):
-        await launcher.launch(entries("a"))
-        assert launcher.observe()["a"].reason == "no capacity in zones a and b"
-        cloud.room = 1
-        await until(lambda: launcher.observe()["a"].reason is None)
-        assert [m.spot for m in cloud.things.values()] == [False]
-
-    run(scenario, spot_share=1.0, spot_room=0, room=0)
+    cloud.run = slow
+    launching = asyncio.ensure_future(launcher.launch(entries("a")))
+    await until(lambda: cloud.things)
+    launching.cancel()
+    await asyncio.wait([launching])
+    await launcher.stop(["a"])
+    assert cloud.things["a"].state is MachineState.ENDED
 
 
-def test_a_repeated_request_without_an_answer_starts_no_second_machine():
-    async def scenario(cloud, launcher):
-        await launcher.launch(entries("a"))
-        cloud.room, cloud.faults = 9, [("answer", transient("connection lost"))]
-        await until(lambda: cloud.things and launcher.observe()["a"].reason is None)
-        assert len(cloud.things) == 1
-
-    run(scenario, room=0)
-
-
-def test_a_machine_ends_with_the_last_of_its_units():
-    async def scenario(cloud, launcher):
-        await launcher.launch(entries("a", "b", "c"))
-        assert [m.units for m in cloud.things.values()] == [("a", "b"), ("c",)]
-        cloud.become(MachineState.RUNNING)
-        await launcher.stop(["a"])
-        assert cloud.stopped == ["a"]
-        assert cloud.things["a"].state is MachineState.RUNNING
-        assert set(launcher.observe()) == {"b", "c"}
-        await launcher.stop(["b"])
-        assert cloud.things["a"].state is MachineState.ENDED
-        assert cloud.things["c"].state is MachineState.RUNNING
-
-    run(scenario, per_machine=2)
-
-
-def test_what_was_started_before_the_answer_was_lost_is_ended_by_a_stop():
-    async def scenario(cloud, launcher):
-        cloud.faults = [("answer", transient("connection lost"))]
-        with pytest.raises(ProviderError, match="connection lost"):
-            await launcher.launch(entries("a"))
-        assert cloud.things["a"].state is MachineState.PENDING
-        await launcher.stop(["a"])
-        assert cloud.things["a"].state is MachineState.ENDED
-
-    run(scenario)
-
-
-def test_a_launch_that_is_cancelled_leaves_nothing_after_its_stop():
-    async def scenario(cloud, launcher):
-        async def slow(requests, begin=cloud.run):
-            await begin(requests)
-            await asyncio.Event().wait()
-
-        cloud.run = slow
-        launching = asyncio.ensure_future(launcher.launch(entries("a")))
-        await until(lambda: cloud.things)
-        launching.cancel()
-        await asyncio.wait([launching])
-        await launcher.stop(["a"])
-        assert cloud.things["a"].state is MachineState.ENDED
-
-    run(scenario)
-
-
-def test_a_machine_that_is_not_reported_any_more_is_lost(monkeypatch):
+@with_cloud()
+async def test_a_machine_that_is_not_reported_any_more_is_lost(cloud, launcher, monkeypatch):
     monkeypatch.setattr(machine_launcher, "UNSEEN_S", 0.1)
-
-    async def scenario(cloud, launcher):
-        await launcher.launch(entries("a"))
-        cloud.things.clear()
-        await until(lambda: launcher.observe()["a"].state is UnitState.ENDED)
-        assert "does not list" in launcher.observe()["a"].reason
-
-    run(scenario)
+    await launcher.launch(entries("a"))
+    cloud.things.clear()
+    await until(lambda: launcher.observe()["a"].state is UnitState.ENDED)
+    assert "does not list" in launcher.observe()["a"].reason
 
 
-def test_one_question_reports_all_machines_however_many_there_are():
-    async def scenario(cloud, launcher):
-        await launcher.launch(entries(*map(str, range(200))))
-        cloud.become(MachineState.RUNNING)
-        before = cloud.calls.count("machines")
-        await until(lambda: launcher.observe()["199"].state is UnitState.RUNNING)
-        assert cloud.calls.count("machines") - before <= 2
-
-    run(scenario)
+@with_cloud()
+async def test_one_question_reports_all_machines_however_many_there_are(cloud, launcher):
+    await launcher.launch(entries(*map(str, range(200))))
+    cloud.become(MachineState.RUNNING)
+    before = cloud.calls.count("machines")
+    await until(lambda: launcher.observe()["199"].state is UnitState.RUNNING)
+    assert cloud.calls.count("machines") - before <= 2
 
 
-def test_a_question_that_fails_keeps_what_is_known():
-    async def scenario(cloud, launcher):
-        await launcher.launch(entries("a"))
-        cloud.become(MachineState.RUNNING)
-        await until(lambda: launcher.observe()["a"].state is UnitState.RUNNING)
-        cloud.faults = [("machines", transient())] * 3
-        await until(lambda: not cloud.faults)
-        assert launcher.observe()["a"].state is UnitState.RUNNING
-
-    run(scenario)
+@with_cloud()
+async def test_a_question_that_fails_keeps_what_is_known(cloud, launcher):
+    await launcher.launch(entries("a"))
+    cloud.become(MachineState.RUNNING)
+    await until(lambda: launcher.observe()["a"].state is UnitState.RUNNING)
+    cloud.faults = [("machines", transient())] * 3
+    await until(lambda: not cloud.faults)
+    assert launcher.observe()["a"].state is UnitState.RUNNING
 
 
 @given(units=st.integers(1, 50), per_machine=st.integers(1, 9))

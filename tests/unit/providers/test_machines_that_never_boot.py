@@ -23,30 +23,27 @@ def quick(monkeypatch):
     monkeypatch.setattr(machine_launcher, "REST_POLL_S", 0.02)
 
 
-def test_a_machine_that_never_boots_is_ended_and_replaced_until_its_pool_is_degraded():
-    async def scenario():
-        cloud = MemoryCloud()
-        frame = MachineFrame("c1", "ann", {"image": "img", "start_timeout": 0.2})
-        launcher = MachineLauncher(cloud, frame, "m", {"crops": ComponentSpec("crops", cpus=2)})
-        reconciler = Reconciler("c1")
-        reconciler.inventory.add_pool(Pool("crops", launcher, {}))
-        reconciler.start(FakeLink())
-        reconciler.inventory.want("crops", 1)
-        try:
-            async with asyncio.timeout(60):
-                while (pool := reconciler.inventory.status()["crops"]).reason is None:
-                    for name, machine in list(cloud.things.items()):
-                        if machine.state is MachineState.PENDING:
-                            cloud.become(MachineState.RUNNING, name)
-                    reconciler.wake()
-                    await asyncio.sleep(0.01)
-                while any(m.state is MachineState.RUNNING for m in cloud.things.values()):
-                    reconciler.wake()
-                    await asyncio.sleep(0.01)
-        finally:
-            await reconciler.close()
-            await launcher.close()
-        assert "connect" in pool.reason
-        assert len(cloud.things) > 1  # others were tried before the pool was given up
-
-    asyncio.run(scenario())
+async def test_a_machine_that_never_boots_is_ended_and_replaced_until_its_pool_is_degraded():
+    cloud = MemoryCloud()
+    frame = MachineFrame("c1", "ann", {"image": "img", "start_timeout": 0.2})
+    launcher = MachineLauncher(cloud, frame, "m", {"crops": ComponentSpec("crops", cpus=2)})
+    reconciler = Reconciler("c1")
+    reconciler.inventory.add_pool(Pool("crops", launcher, {}))
+    reconciler.start(FakeLink())
+    reconciler.inventory.want("crops", 1)
+    try:
+        async with asyncio.timeout(60):
+            while (pool := reconciler.inventory.status()["crops"]).reason is None:
+                for name, machine in list(cloud.things.items()):
+                    if machine.state is MachineState.PENDING:
+                        cloud.become(MachineState.RUNNING, name)
+                reconciler.wake()
+                await asyncio.sleep(0.01)
+            while any(m.state is MachineState.RUNNING for m in cloud.things.values()):
+                reconciler.wake()
+                await asyncio.sleep(0.01)
+    finally:
+        await reconciler.close()
+        await launcher.close()
+    assert "connect" in pool.reason
+    assert len(cloud.things) > 1  # others were tried before the pool was given up

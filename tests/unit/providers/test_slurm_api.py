@@ -53,21 +53,17 @@ def test_other_work_in_threads_goes_on_while_slurm_hangs(hung):
     assert asyncio.run(main()) == "done"
 
 
-def test_two_clients_of_slurm_do_not_wait_for_each_other(hung):
+async def test_two_clients_of_slurm_do_not_wait_for_each_other(hung):
     _, release, running = hung
-
-    async def main():
-        first, second = Slurm(), Slurm()
-        asked = [asyncio.create_task(first.queue()) for _ in range(COMMANDS)]
-        while len(running) < COMMANDS_AT_ONCE:
-            await asyncio.sleep(0.01)
-        asked.append(asyncio.create_task(second.partitions()))
-        while "partition" not in running[-1]:
-            await asyncio.sleep(0.01)
-        release.set()
-        await asyncio.gather(*asked, return_exceptions=True)
-
-    asyncio.run(main())
+    first, second = Slurm(), Slurm()
+    asked = [asyncio.create_task(first.queue()) for _ in range(COMMANDS)]
+    while len(running) < COMMANDS_AT_ONCE:
+        await asyncio.sleep(0.01)
+    asked.append(asyncio.create_task(second.partitions()))
+    while "partition" not in running[-1]:
+        await asyncio.sleep(0.01)
+    release.set()
+    await asyncio.gather(*asked, return_exceptions=True)
 
 
 # Users --------------------------------------------------------------------------------------------
@@ -101,13 +97,9 @@ def test_jobs_are_those_of_the_uid_whatever_the_user_is_called(squeue, monkeypat
     assert f"--user={UID}" in squeue[0][0]
 
 
-def test_a_uid_without_a_name_finds_its_jobs_too(squeue):
+async def test_a_uid_without_a_name_finds_its_jobs_too(squeue):
     calls, known = squeue
     known.clear()
-
-    async def twice():
-        slurm = Slurm()
-        return [[e.name for e in await slurm.queue()] for _ in range(2)]
-
-    assert asyncio.run(twice()) == [["ours"], ["ours"]]
+    slurm = Slurm()
+    assert [[e.name for e in await slurm.queue()] for _ in range(2)] == [["ours"], ["ours"]]
     assert len(calls) == 3  # it has learnt that the user cannot be asked for

@@ -1,6 +1,5 @@
 """What the scheduler's side of the pools says, without workers."""
 
-import asyncio
 import logging
 
 from distributed import Scheduler
@@ -10,21 +9,18 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 
 
-def test_other_versions_on_a_worker_are_named_once(caplog):
-    async def scenario():
-        options = {"protocol": "inproc://", "dashboard_address": ":0"}
-        async with Scheduler(**options) as scheduler:
-            controller = Controller(scheduler)
-            other = get_versions()
-            other["packages"]["dask"] = "1999.1.0"
-            with caplog.at_level(logging.WARNING, "scalable"):
-                controller._versions.compare("a-1", get_versions())
-                assert "other versions" not in caplog.text
-                controller._versions.compare("a-1", other)
-                controller._versions.compare("a-2", other)
-            await controller.close()
-
-    asyncio.run(scenario())
+async def test_other_versions_on_a_worker_are_named_once(caplog):
+    options = {"protocol": "inproc://", "dashboard_address": ":0"}
+    async with Scheduler(**options) as scheduler:
+        controller = Controller(scheduler)
+        other = get_versions()
+        other["packages"]["dask"] = "1999.1.0"
+        with caplog.at_level(logging.WARNING, "scalable"):
+            controller._versions.compare("a-1", get_versions())
+            assert "other versions" not in caplog.text
+            controller._versions.compare("a-1", other)
+            controller._versions.compare("a-2", other)
+        await controller.close()
     assert caplog.text.count("worker a-1 has other versions: dask 1999.1.0 there") == 1
     assert "a-2" not in caplog.text
 
@@ -37,47 +33,38 @@ def attach(controller, manager, priority):
     assert answer["accepted"]
 
 
-def test_priorities_decide_among_expected_managers_and_not_who_came_first():
-    async def scenario():
-        async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
-            demand = Demand()
-            demand.want("a", 2, before=0, reason="test", source="manual")
-            controller = Controller(scheduler, demand, expected=2)
-            attach(controller, "last", 1)
-            assert demand.orders("last") == {}
-            attach(controller, "first", 0)
-            shares = {name: demand.orders(name)["a"][1] for name in ("first", "last")}
-            assert shares == {"first": 2, "last": 0}
-            await controller.close()
-
-    asyncio.run(scenario())
+async def test_priorities_decide_among_expected_managers_and_not_who_came_first():
+    async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
+        demand = Demand()
+        demand.want("a", 2, before=0, reason="test", source="manual")
+        controller = Controller(scheduler, demand, expected=2)
+        attach(controller, "last", 1)
+        assert demand.orders("last") == {}
+        attach(controller, "first", 0)
+        shares = {name: demand.orders(name)["a"][1] for name in ("first", "last")}
+        assert shares == {"first": 2, "last": 0}
+        await controller.close()
 
 
-def test_a_manager_that_does_not_come_is_not_waited_for_forever(monkeypatch):
-    async def scenario():
-        monkeypatch.setattr("scalable.scheduler.controller.GATHER_S", 0.0)
-        async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
-            demand = Demand()
-            demand.want("a", 2, before=0, reason="test", source="manual")
-            controller = Controller(scheduler, demand, expected=2)
-            attach(controller, "last", 1)
-            assert demand.orders("last")["a"][1] == 2
-            await controller.close()
-
-    asyncio.run(scenario())
+async def test_a_manager_that_does_not_come_is_not_waited_for_forever(monkeypatch):
+    monkeypatch.setattr("scalable.scheduler.controller.GATHER_S", 0.0)
+    async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
+        demand = Demand()
+        demand.want("a", 2, before=0, reason="test", source="manual")
+        controller = Controller(scheduler, demand, expected=2)
+        attach(controller, "last", 1)
+        assert demand.orders("last")["a"][1] == 2
+        await controller.close()
 
 
-def test_no_manager_attaches_to_a_cluster_that_ends():
-    async def scenario():
-        async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
-            controller = Controller(scheduler, close_with=lambda: None)
-            attach(controller, "early", 0)
-            controller.end("the test is over")
-            answer = controller.manager_rpc.attach(manager="late", nonce="late", pools={})
-            assert not answer["accepted"]
-            assert answer["reason"] == "the cluster ends: the test is over"
-            assert controller.manager_rpc.heartbeat("early", "early", {})["end"]
-            assert not controller.manager_rpc.heartbeat("early", "another process", {})["known"]
-            await controller.close()
-
-    asyncio.run(scenario())
+async def test_no_manager_attaches_to_a_cluster_that_ends():
+    async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
+        controller = Controller(scheduler, close_with=lambda: None)
+        attach(controller, "early", 0)
+        controller.end("the test is over")
+        answer = controller.manager_rpc.attach(manager="late", nonce="late", pools={})
+        assert not answer["accepted"]
+        assert answer["reason"] == "the cluster ends: the test is over"
+        assert controller.manager_rpc.heartbeat("early", "early", {})["end"]
+        assert not controller.manager_rpc.heartbeat("early", "another process", {})["known"]
+        await controller.close()

@@ -9,7 +9,7 @@ from scalable.scheduler.explaining import Pace
 
 
 @pytest.mark.parametrize(("turn_s", "others"), [(0.0, 10), (math.inf, 0)])
-def test_others_have_their_turn_when_a_turn_has_lasted_long_enough(turn_s, others):
+async def test_others_have_their_turn_when_a_turn_has_lasted_long_enough(turn_s, others):
     turns = []
 
     async def other():
@@ -17,12 +17,9 @@ def test_others_have_their_turn_when_a_turn_has_lasted_long_enough(turn_s, other
             turns.append("other")
             await asyncio.sleep(0)
 
-    async def computed():
-        beside = asyncio.create_task(other())
-        pace = Pace(turn_s)
-        for _ in range(10):
-            await pace.cooperative_yield()
-        beside.cancel()
-
-    asyncio.run(computed())
+    beside = asyncio.create_task(other())
+    pace = Pace(turn_s)
+    for _ in range(10):
+        await pace.cooperative_yield()
+    beside.cancel()
     assert len(turns) == others

@@ -1,7 +1,5 @@
 """Which worker a tagged call is given, on a scheduler whose workers do not exist."""
 
-import asyncio
-import functools
 import logging
 
 from distributed.core import Status
@@ -9,17 +7,6 @@ from distributed.scheduler import WorkerState
 
 from scalable.scheduler import pool_scheduler as scheduler_module
 from scalable.scheduler.pool_scheduler import PoolScheduler
-
-
-def in_loop(test):
-    @functools.wraps(test)
-    def run(*args, **kwargs):
-        async def scenario():
-            test(*args, **kwargs)
-
-        asyncio.run(scenario())
-
-    return run
 
 
 def scheduler_with(**slots):
@@ -58,16 +45,14 @@ def place(scheduler, task):
     return None if worker is None else worker.name
 
 
-@in_loop
-def test_many_workers_are_loaded_evenly():
+async def test_many_workers_are_loaded_evenly():
     scheduler = scheduler_with(**{f"w{i}": 1 for i in range(100)})
     for i in range(300):
         place(scheduler, call(scheduler, f"k-{i}"))
     assert {len(ws.processing) for ws in scheduler.workers.values()} == {3}
 
 
-@in_loop
-def test_a_call_of_many_slots_goes_where_it_fits():
+async def test_a_call_of_many_slots_goes_where_it_fits():
     scheduler = scheduler_with(small=1, large=4)
     assert [place(scheduler, call(scheduler, f"k-{i}", slots=2.0)) for i in range(3)] == 3 * [
         "large"
@@ -75,8 +60,7 @@ def test_a_call_of_many_slots_goes_where_it_fits():
     assert place(scheduler, call(scheduler, "huge", slots=8.0)) is None
 
 
-@in_loop
-def test_paused_and_leaving_workers_get_no_calls_and_new_ones_do():
+async def test_paused_and_leaving_workers_get_no_calls_and_new_ones_do():
     scheduler = scheduler_with(a1=1, a2=1)
     first, second = scheduler.workers.values()
     assert place(scheduler, call(scheduler, "k-0")) == "a1"
@@ -91,8 +75,7 @@ def test_paused_and_leaving_workers_get_no_calls_and_new_ones_do():
     assert place(scheduler, call(scheduler, "k-4")) is None
 
 
-@in_loop
-def test_a_call_follows_its_input():
+async def test_a_call_follows_its_input():
     scheduler = scheduler_with(a1=1, a2=1, b=0)
     held = scheduler.new_task("held", None, "released")
     held.nbytes = 10**9
@@ -103,8 +86,7 @@ def test_a_call_follows_its_input():
     assert place(scheduler, task) == "a2"
 
 
-@in_loop
-def test_other_restrictions_are_dasks_own_affair():
+async def test_other_restrictions_are_dasks_own_affair():
     scheduler = scheduler_with(a1=1, a2=1)
     only = {scheduler.aliases["a2"]}
     task = call(scheduler, "k", worker_restrictions=only)
@@ -112,15 +94,11 @@ def test_other_restrictions_are_dasks_own_affair():
     assert place(scheduler, task) == "a2"
 
 
-def test_with_another_version_it_steps_aside_and_says_so(monkeypatch, caplog):
-    @in_loop
-    def scenario():
-        scheduler = scheduler_with(a1=1, b=0)
-        assert scheduler.placement is None
-        assert place(scheduler, call(scheduler, "k")) == "a1"
-
+async def test_with_another_version_it_steps_aside_and_says_so(monkeypatch, caplog):
     text = "distributed.scheduler.SchedulerState.valid_workers is missing"
     monkeypatch.setattr(scheduler_module, "tag_placement", lambda: text)
     with caplog.at_level(logging.WARNING, "scalable"):
-        scenario()
+        scheduler = scheduler_with(a1=1, b=0)
+        assert scheduler.placement is None
+        assert place(scheduler, call(scheduler, "k")) == "a1"
     assert text in caplog.text

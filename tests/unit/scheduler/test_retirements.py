@@ -22,73 +22,57 @@ class Scheduler:
         return {worker: {} for worker in workers if not worker.startswith("stays")}
 
 
-def test_a_thousand_workers_retire_in_a_few_calls():
-    async def run():
-        scheduler = Scheduler()
-        scheduler.goes_on.set()
-        retirements = Retirements(scheduler)
-        names = [f"w{number}" for number in range(999)] + ["stays"]
-        answers = await asyncio.gather(*map(retirements.retire, names))
-        assert [name for batch in scheduler.batches for name in batch] == names
-        assert {len(batch) for batch in scheduler.batches} == {AT_ONCE}
-        assert answers == [True] * 999 + [False]
-
-    asyncio.run(run())
+async def test_a_thousand_workers_retire_in_a_few_calls():
+    scheduler = Scheduler()
+    scheduler.goes_on.set()
+    retirements = Retirements(scheduler)
+    names = [f"w{number}" for number in range(999)] + ["stays"]
+    answers = await asyncio.gather(*map(retirements.retire, names))
+    assert [name for batch in scheduler.batches for name in batch] == names
+    assert {len(batch) for batch in scheduler.batches} == {AT_ONCE}
+    assert answers == [True] * 999 + [False]
 
 
-def test_a_worker_that_has_left_waits_for_no_other():
-    async def run():
-        scheduler = Scheduler()
-        retirements = Retirements(scheduler)
-        quick, slow = (asyncio.create_task(retirements.retire(name)) for name in ("quick", "slow"))
-        while not scheduler.batches:
-            await asyncio.sleep(0.01)
-        retirements.left("quick")
-        assert await quick
-        assert not slow.done()
-        third = asyncio.create_task(retirements.retire("third"))  # it need not wait for them either
-        while len(scheduler.batches) < 2:
-            await asyncio.sleep(0.01)
-        scheduler.goes_on.set()
-        assert await slow
-        assert await third
-
-    asyncio.run(run())
+async def test_a_worker_that_has_left_waits_for_no_other():
+    scheduler = Scheduler()
+    retirements = Retirements(scheduler)
+    quick, slow = (asyncio.create_task(retirements.retire(name)) for name in ("quick", "slow"))
+    while not scheduler.batches:
+        await asyncio.sleep(0.01)
+    retirements.left("quick")
+    assert await quick
+    assert not slow.done()
+    third = asyncio.create_task(retirements.retire("third"))  # it need not wait for them either
+    while len(scheduler.batches) < 2:
+        await asyncio.sleep(0.01)
+    scheduler.goes_on.set()
+    assert await slow
+    assert await third
 
 
-def test_workers_that_cannot_retire_soon_do_not_hold_up_the_next_ones(monkeypatch):
+async def test_workers_that_cannot_retire_soon_do_not_hold_up_the_next_ones(monkeypatch):
     monkeypatch.setattr(module, "LONGEST_S", 0.05)
-
-    async def run():
-        scheduler = Scheduler()
-        retirements = Retirements(scheduler)
-        tasks = [asyncio.create_task(retirements.retire(f"w{n}")) for n in range(AT_ONCE + 1)]
-        while len(scheduler.batches) < 2:
-            await asyncio.sleep(0.01)
-        scheduler.goes_on.set()
-        assert all(await asyncio.gather(*tasks))
-
-    asyncio.run(run())
+    scheduler = Scheduler()
+    retirements = Retirements(scheduler)
+    tasks = [asyncio.create_task(retirements.retire(f"w{n}")) for n in range(AT_ONCE + 1)]
+    while len(scheduler.batches) < 2:
+        await asyncio.sleep(0.01)
+    scheduler.goes_on.set()
+    assert all(await asyncio.gather(*tasks))
 
 
-def test_a_worker_that_leaves_before_its_turn_is_answered_for():
-    async def run():
-        scheduler = Scheduler()
-        retirements = Retirements(scheduler)
-        tasks = [asyncio.create_task(retirements.retire(f"w{n}")) for n in range(AT_ONCE + 1)]
-        while not scheduler.batches:
-            await asyncio.sleep(0.01)
-        retirements.left(f"w{AT_ONCE}")
-        assert await tasks[-1]
-        scheduler.goes_on.set()
-        assert all(await asyncio.gather(*tasks))
-
-    asyncio.run(run())
+async def test_a_worker_that_leaves_before_its_turn_is_answered_for():
+    scheduler = Scheduler()
+    retirements = Retirements(scheduler)
+    tasks = [asyncio.create_task(retirements.retire(f"w{n}")) for n in range(AT_ONCE + 1)]
+    while not scheduler.batches:
+        await asyncio.sleep(0.01)
+    retirements.left(f"w{AT_ONCE}")
+    assert await tasks[-1]
+    scheduler.goes_on.set()
+    assert all(await asyncio.gather(*tasks))
 
 
-def test_an_error_reaches_those_who_asked():
-    async def run():
-        with pytest.raises(OSError, match="does not answer"):
-            await Retirements(Scheduler()).retire("fails")
-
-    asyncio.run(run())
+async def test_an_error_reaches_those_who_asked():
+    with pytest.raises(OSError, match="does not answer"):
+        await Retirements(Scheduler()).retire("fails")
