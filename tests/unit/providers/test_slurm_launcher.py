@@ -147,35 +147,28 @@ async def settled(launcher):
 # Launching --------------------------------------------------------------------------------------
 
 
-def test_existing_units_are_not_submitted_again(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0, 1))
-        await launcher.launch(entries(0, 1, 2))
-        await launcher.launch(entries(0, 1, 2))
-
-    asyncio.run(scenario())
+async def test_existing_units_are_not_submitted_again(slurm, launcher):
+    await launcher.launch(entries(0, 1))
+    await launcher.launch(entries(0, 1, 2))
+    await launcher.launch(entries(0, 1, 2))
     assert slurm.arrays() == [("first=0", "0-1"), ("first=0", "2")]
 
 
-def test_no_more_jobs_are_requested_than_the_target_allows(slurm, tmp_path):
+async def test_no_more_jobs_are_requested_than_the_target_allows(slurm, tmp_path):
     pool = JobPool("n", "a-c1-", lambda first: f"first={first}", lambda *_: str(tmp_path / "log"))
     launcher = SlurmLauncher(Slurm(), {"a": pool}, Path("/state/c1"), at_most=3)
+    await launcher.launch(entries(0, 1))
+    with pytest.raises(LimitReachedError, match="at_most allows 3 jobs"):
+        await launcher.launch(entries(2, 3))
+    await launcher.launch(entries(2))
+    with pytest.raises(LimitReachedError):
+        await launcher.launch(entries(3))
+    await launcher.launch(entries(0, 1, 2))
 
-    async def scenario():
-        await launcher.launch(entries(0, 1))
-        with pytest.raises(LimitReachedError, match="at_most allows 3 jobs"):
-            await launcher.launch(entries(2, 3))
-        await launcher.launch(entries(2))
-        with pytest.raises(LimitReachedError):
-            await launcher.launch(entries(3))
-        await launcher.launch(entries(0, 1, 2))
-
-        successor = {name: {**entry, SUCCESSOR: True} for name, entry in entries(3).items()}
-        await launcher.launch(successor)
-        with pytest.raises(LimitReachedError):
-            await launcher.launch(entries(4))
-
-    asyncio.run(scenario())
+    successor = {name: {**entry, SUCCESSOR: True} for name, entry in entries(3).items()}
+    await launcher.launch(successor)
+    with pytest.raises(LimitReachedError):
+        await launcher.launch(entries(4))
     assert slurm.arrays() == [("first=0", "0-1"), ("first=0", "2"), ("first=0", "3")]
 
 
@@ -190,15 +183,11 @@ def test_the_size_of_arrays_is_respected(slurm, launcher):
 
 
 @pytest.mark.parametrize("size", [0, 1])
-def test_without_job_arrays_each_worker_is_a_job(slurm, launcher, size):
+async def test_without_job_arrays_each_worker_is_a_job(slurm, launcher, size):
     slurm.answer("scontrol", f"MaxArraySize            = {size}\n")
     slurm.answer("squeue", line(101, None, "RUNNING", first=4) + line(102, None, "PENDING"))
-
-    async def scenario():
-        await launcher.launch(entries(4, 5))
-        return await settled(launcher)
-
-    states = asyncio.run(scenario())
+    await launcher.launch(entries(4, 5))
+    states = await settled(launcher)
     assert slurm.arrays() == [("first=4", None), ("first=5", None)]
     assert launcher.job_of("a-c1-5") == "102"
     assert states == {"a-c1-4": UnitState.RUNNING, "a-c1-5": UnitState.PENDING}
@@ -230,18 +219,14 @@ def test_a_refusal_has_slurm_s_words_and_says_whether_it_may_pass(
     assert launcher.observe() == {}
 
 
-def test_jobs_submitted_before_a_refusal_stay_known_and_can_be_cancelled(slurm, launcher):
+async def test_jobs_submitted_before_a_refusal_stay_known_and_can_be_cancelled(slurm, launcher):
     slurm.answer("scontrol", "MaxArraySize            = 10\n")
     slurm.answer("sbatch", "101\n")
     slurm.then("sbatch", err=BAD_ACCOUNT)
-
-    async def scenario():
-        with pytest.raises(ProviderError):
-            await launcher.launch(entries(8, 9, 10))
-        assert set(launcher.observe()) == set(names(8, 9))
-        await launcher.stop(names(8, 9, 10))
-
-    asyncio.run(scenario())
+    with pytest.raises(ProviderError):
+        await launcher.launch(entries(8, 9, 10))
+    assert set(launcher.observe()) == set(names(8, 9))
+    await launcher.stop(names(8, 9, 10))
     assert slurm.cancelled() == ["101_8", "101_9"]
 
 
@@ -255,101 +240,61 @@ def test_an_answer_that_is_no_job_is_shown(slurm, launcher, out):
 # What was submitted although its answer was lost
 
 
-def test_after_silence_what_was_submitted_is_taken_over_and_not_doubled(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer("squeue", err=NO_CONTACT)
-        await look(launcher)
-        slurm.answer("sbatch", err=LOST)
-        slurm.answer("scontrol", "MaxArraySize = 1001\n")
-        slurm.answer("squeue", line(101, 0, "RUNNING") + line(105, 1, "PENDING", "Resources"))
-        await launcher.launch(entries(0, 1))
-
-    asyncio.run(scenario())
-    assert len(slurm.calls("sbatch")) == 1
-    assert launcher.job_of("a-c1-1") == "105_1"
-
-
-def test_units_taken_over_are_found_by_name_and_job_number(slurm, launcher):
+async def test_units_taken_over_are_found_by_name_and_job_number(slurm, launcher):
     """Two of five were submitted; other pools' jobs have the same indices."""
-
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer("squeue", err=NO_CONTACT)
-        await look(launcher)
-        slurm.answer(
-            "squeue",
-            line(105, 1, "RUNNING", first=10)
-            + line(105, 3, "PENDING", first=10)
-            + line(106, 12, "RUNNING", name="scalable-c1-ab")
-            + line(107, 12, "RUNNING", name="scalable-c2-a"),
-        )
-        await launcher.launch(entries(10, 11, 12, 13, 14))
-
-    asyncio.run(scenario())
+    await launcher.launch(entries(0))
+    slurm.answer("squeue", err=NO_CONTACT)
+    await look(launcher)
+    slurm.answer(
+        "squeue",
+        line(105, 1, "RUNNING", first=10)
+        + line(105, 3, "PENDING", first=10)
+        + line(106, 12, "RUNNING", name="scalable-c1-ab")
+        + line(107, 12, "RUNNING", name="scalable-c2-a"),
+    )
+    await launcher.launch(entries(10, 11, 12, 13, 14))
     assert launcher.job_of("a-c1-11") == "105_1"
     assert launcher.job_of("a-c1-13") == "105_3"
     assert slurm.arrays()[1:] == [("first=0", "10,12,14")]
 
 
-def test_a_lost_answer_alone_does_not_double_a_job(slurm, launcher):
-    async def scenario():
-        slurm.answer("sbatch", err=LOST)
-        with pytest.raises(ProviderError):
-            await launcher.launch(entries(0, 1))
-        slurm.answer("sbatch", "102\n")
-        slurm.answer("squeue", line(101, 0, "PENDING") + line(101, 1, "PENDING"))
-        await launcher.launch(entries(0, 1))
-
-    asyncio.run(scenario())
-    assert len(slurm.calls("sbatch")) == 1
-    assert launcher.job_of("a-c1-0") == "101_0"
-
-
-def test_an_answered_poll_does_not_make_a_lost_answer_forgotten(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer("sbatch", err=LOST)
-        with pytest.raises(ProviderError):
-            await launcher.launch(entries(1))
-        slurm.answer("squeue", line(101, 0, "PENDING") + line(102, 1, "PENDING"))
-        await look(launcher)
-        slurm.answer("sbatch", "103\n")
+async def test_an_answered_poll_does_not_make_a_lost_answer_forgotten(slurm, launcher):
+    await launcher.launch(entries(0))
+    slurm.answer("sbatch", err=LOST)
+    with pytest.raises(ProviderError):
         await launcher.launch(entries(1))
-
-    asyncio.run(scenario())
+    slurm.answer("squeue", line(101, 0, "PENDING") + line(102, 1, "PENDING"))
+    await look(launcher)
+    slurm.answer("sbatch", "103\n")
+    await launcher.launch(entries(1))
     assert launcher.job_of("a-c1-1") == "102_1"
 
 
-def test_ended_jobs_are_not_taken_over(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer("squeue", err=NO_CONTACT)
-        await look(launcher)
-        slurm.answer("squeue", line(105, 1, "CANCELLED"))
-        await launcher.launch(entries(1))
-
-    asyncio.run(scenario())
+async def test_ended_jobs_are_not_taken_over(slurm, launcher):
+    await launcher.launch(entries(0))
+    slurm.answer("squeue", err=NO_CONTACT)
+    await look(launcher)
+    slurm.answer("squeue", line(105, 1, "CANCELLED"))
+    await launcher.launch(entries(1))
     assert launcher.job_of("a-c1-1") == "102_1"
 
 
-def test_another_process_s_job_of_the_same_number_is_not_taken_for_the_lost_one(slurm, launcher):
-    async def scenario():
-        slurm.answer("sbatch", err=LOST)
-        with pytest.raises(ProviderError):
-            await launcher.launch(entries(0))
-        slurm.answer("sbatch", "102\n")
-        slurm.answer("squeue", line(101, 0, "PENDING", prefix="a-c0-"))
+async def test_another_process_s_job_of_the_same_number_is_not_taken_for_the_lost_one(
+    slurm, launcher
+):
+    slurm.answer("sbatch", err=LOST)
+    with pytest.raises(ProviderError):
         await launcher.launch(entries(0))
-
-    asyncio.run(scenario())
+    slurm.answer("sbatch", "102\n")
+    slurm.answer("squeue", line(101, 0, "PENDING", prefix="a-c0-"))
+    await launcher.launch(entries(0))
     assert launcher.job_of("a-c1-0") == "102_0"
 
 
 # What an earlier process submitted
 
 
-def test_jobs_of_an_earlier_process_are_taken_over_by_their_exact_name(slurm, launcher):
+async def test_jobs_of_an_earlier_process_are_taken_over_by_their_exact_name(slurm, launcher):
     own = {"directory": "/state/c1", "prefix": "a-c0-"}
     slurm.answer(
         "squeue",
@@ -361,22 +306,15 @@ def test_jobs_of_an_earlier_process_are_taken_over_by_their_exact_name(slurm, la
         + line(55, 9, "RUNNING", name="scalable-c1-ab", **own)
         + line(56, 10, "RUNNING", **own | {"directory": "/state/c2"}),
     )
-
-    async def scenario():
-        adopted = await launcher.adopt()
-        assert await launcher.adopt() == {}
-        seen = launcher.observe()
-        slurm.answer("squeue", "")
-        await launcher.stop([*adopted])
-        return adopted, {name: observed.state.value for name, observed in seen.items()}
-
-    adopted, states = asyncio.run(scenario())
+    adopted = await launcher.adopt()
+    assert await launcher.adopt() == {}
+    seen = launcher.observe()
+    slurm.answer("squeue", "")
+    await launcher.stop([*adopted])
     assert set(adopted.values()) == {"a"}
-    assert states == {
-        "a-c0-0": "running",
-        "a-c0-1": "pending",
-        "a-c0-1004": "running",
-        "a-c0-7": "running",
+    states = {name: observed.state.value for name, observed in seen.items()}
+    assert states == dict.fromkeys(("a-c0-0", "a-c0-1004", "a-c0-7"), "running") | {
+        "a-c0-1": "pending"
     }
     assert slurm.cancelled() == ["51_0", "51_1", "52_3", "53"]
 
@@ -387,7 +325,7 @@ def test_jobs_whose_comment_was_changed_are_counted_and_left(slurm, launcher, ca
     assert "1 jobs of an earlier process do not contain the names of their workers" in caplog.text
 
 
-def test_jobs_of_a_cancelled_request_are_cancelled_too(slurm, launcher, monkeypatch):
+async def test_jobs_of_a_cancelled_request_are_cancelled_too(slurm, launcher, monkeypatch):
     submit, began, go_on = launcher._slurm.submit, asyncio.Event(), asyncio.Event()
 
     async def slow_submit(*arguments, **options):
@@ -395,40 +333,34 @@ def test_jobs_of_a_cancelled_request_are_cancelled_too(slurm, launcher, monkeypa
         await go_on.wait()
         return await submit(*arguments, **options)
 
-    async def scenario():
-        monkeypatch.setattr(launcher._slurm, "submit", slow_submit)
-        launch = asyncio.create_task(launcher.launch(entries(0, 1)))
-        await began.wait()
-        launch.cancel()
-        stop = asyncio.create_task(launcher.stop(names(0, 1)))
-        await asyncio.sleep(0.05)
-        assert not stop.done()
-        go_on.set()
-        await stop
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(launcher._slurm, "submit", slow_submit)
+    launch = asyncio.create_task(launcher.launch(entries(0, 1)))
+    await began.wait()
+    launch.cancel()
+    stop = asyncio.create_task(launcher.stop(names(0, 1)))
+    await asyncio.sleep(0.05)
+    assert not stop.done()
+    go_on.set()
+    await stop
     assert slurm.cancelled() == ["101_0", "101_1"]
 
 
 # Looking ----------------------------------------------------------------------------------------
 
 
-def test_states_come_from_one_poll_for_all(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(*range(6)))
-        assert {seen.reason for seen in launcher.observe().values()} == {"submitted"}
-        slurm.answer(
-            "squeue",
-            line(101, 0, "RUNNING", left="30:00")
-            + line(101, 1, "PENDING", "Resources")
-            + line(101, 2, "FAILED", "NonZeroExitCode")
-            + line(101, 3, "NODE_FAIL", "NodeDown")
-            + line(101, 4, "RUNNING", left="UNLIMITED")
-            + line(999, 5, "RUNNING"),
-        )
-        return await look(launcher)
-
-    seen = asyncio.run(scenario())
+async def test_states_come_from_one_poll_for_all(slurm, launcher):
+    await launcher.launch(entries(*range(6)))
+    assert {seen.reason for seen in launcher.observe().values()} == {"submitted"}
+    slurm.answer(
+        "squeue",
+        line(101, 0, "RUNNING", left="30:00")
+        + line(101, 1, "PENDING", "Resources")
+        + line(101, 2, "FAILED", "NonZeroExitCode")
+        + line(101, 3, "NODE_FAIL", "NodeDown")
+        + line(101, 4, "RUNNING", left="UNLIMITED")
+        + line(999, 5, "RUNNING"),
+    )
+    seen = await look(launcher)
     states = [seen[name].state.value for name in names(*range(6))]
     assert states == ["running", "pending", "ended", "ended", "running", "pending"]
     assert 1790 < seen["a-c1-0"].left_s <= 1800
@@ -439,153 +371,126 @@ def test_states_come_from_one_poll_for_all(slurm, launcher):
     assert seen["a-c1-5"].reason == "submitted"
 
 
-def test_the_element_that_has_the_array_s_id_is_not_mistaken_for_another(slurm, launcher):
+async def test_the_element_that_has_the_array_s_id_is_not_mistaken_for_another(slurm, launcher):
     """Slurm gives the element that started last the id of the array; the index decides."""
-
-    async def scenario():
-        await launcher.launch(entries(0, 1))
-        slurm.answer("squeue", line(101, 1, "RUNNING") + line(101, None, "FAILED"))
-        return await settled(launcher)
-
-    assert asyncio.run(scenario()) == {"a-c1-0": UnitState.PENDING, "a-c1-1": UnitState.RUNNING}
+    await launcher.launch(entries(0, 1))
+    slurm.answer("squeue", line(101, 1, "RUNNING") + line(101, None, "FAILED"))
+    assert await settled(launcher) == {"a-c1-0": UnitState.PENDING, "a-c1-1": UnitState.RUNNING}
 
 
-def test_looking_often_asks_slurm_seldom(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer("squeue", line(101, 0, "RUNNING"))
-        await look(launcher)
-        for _ in range(100):
-            launcher.observe()
-            await asyncio.sleep(0)
-
-    asyncio.run(scenario())
+async def test_looking_often_asks_slurm_seldom(slurm, launcher):
+    await launcher.launch(entries(0))
+    slurm.answer("squeue", line(101, 0, "RUNNING"))
+    await look(launcher)
+    for _ in range(100):
+        launcher.observe()
+        await asyncio.sleep(0)
     assert len(slurm.calls("squeue")) == 1
 
 
-def test_while_slurm_does_not_answer_states_are_kept_and_it_is_said_once(slurm, launcher, caplog):
-    async def scenario():
-        await launcher.launch(entries(0, 1))
-        slurm.answer("squeue", line(101, 0, "RUNNING") + line(101, 1, "PENDING"))
-        before = await settled(launcher)
-        slurm.answer("squeue", err=NO_CONTACT)
-        for unit in launcher._units.values():
-            unit.submitted_at -= 2 * UNSEEN_GRACE_S
-        assert [await settled(launcher) for _ in range(3)] == [before] * 3
-        slurm.answer("squeue", line(101, 0, "RUNNING") + line(101, 1, "PENDING"))
-        assert [await settled(launcher) for _ in range(2)] == [before] * 2
-
-    asyncio.run(scenario())
+async def test_while_slurm_does_not_answer_states_are_kept_and_it_is_said_once(
+    slurm, launcher, caplog
+):
+    await launcher.launch(entries(0, 1))
+    slurm.answer("squeue", line(101, 0, "RUNNING") + line(101, 1, "PENDING"))
+    before = await settled(launcher)
+    slurm.answer("squeue", err=NO_CONTACT)
+    for unit in launcher._units.values():
+        unit.submitted_at -= 2 * UNSEEN_GRACE_S
+    assert [await settled(launcher) for _ in range(3)] == [before] * 3
+    slurm.answer("squeue", line(101, 0, "RUNNING") + line(101, 1, "PENDING"))
+    assert [await settled(launcher) for _ in range(2)] == [before] * 2
     texts = [record.getMessage() for record in caplog.records]
     assert len(texts) == 2
     assert "Unable to contact slurm controller" in texts[0]
     assert "answers again" in texts[1]
 
 
-def test_a_job_that_is_not_in_the_queue_has_ended_only_after_a_while(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0))
-        assert await settled(launcher) == {"a-c1-0": UnitState.PENDING}
-        launcher._units["a-c1-0"].submitted_at -= UNSEEN_GRACE_S
-        seen = (await look(launcher))["a-c1-0"]
-        assert seen.state is UnitState.ENDED
-        assert seen.reason == "it left the queue"
-        assert not seen.from_outside
-
-    asyncio.run(scenario())
+async def test_a_job_that_is_not_in_the_queue_has_ended_only_after_a_while(slurm, launcher):
+    await launcher.launch(entries(0))
+    assert await settled(launcher) == {"a-c1-0": UnitState.PENDING}
+    launcher._units["a-c1-0"].submitted_at -= UNSEEN_GRACE_S
+    seen = (await look(launcher))["a-c1-0"]
+    assert seen.state is UnitState.ENDED
+    assert seen.reason == "it left the queue"
+    assert not seen.from_outside
 
 
-@pytest.mark.parametrize("answer", [{"code": -9}, {"code": 0}], ids=["killed", "silent"])
-def test_jobs_that_sbatch_did_not_name_are_found_by_the_next_request(slurm, launcher, answer):
-    async def scenario():
-        slurm.answer("sbatch", **answer)
-        with pytest.raises(ProviderError) as caught:
-            await launcher.launch(entries(0, 1))
-        assert caught.value.transient
-        slurm.answer("squeue", line(101, 0, "RUNNING") + line(101, 1, "PENDING"))
+@pytest.mark.parametrize(
+    "answer", [{"code": -9}, {"code": 0}, {"err": LOST}], ids=["killed", "silent", "lost"]
+)
+async def test_jobs_that_sbatch_did_not_name_are_found_by_the_next_request(slurm, launcher, answer):
+    slurm.answer("sbatch", **answer)
+    with pytest.raises(ProviderError) as caught:
         await launcher.launch(entries(0, 1))
-        return await settled(launcher)
-
-    states = asyncio.run(scenario())
+    assert caught.value.transient
+    slurm.answer("squeue", line(101, 0, "RUNNING") + line(101, 1, "PENDING"))
+    await launcher.launch(entries(0, 1))
+    states = await settled(launcher)
     assert states == {"a-c1-0": UnitState.RUNNING, "a-c1-1": UnitState.PENDING}
+    assert launcher.job_of("a-c1-0") == "101_0"
     assert slurm.count()["sbatch"] == 1
 
 
-def test_a_refusal_for_too_many_jobs_leaves_nothing_to_look_for(slurm, launcher):
-    async def scenario():
-        slurm.answer("sbatch", err="sbatch: error: AssocMaxSubmitJobLimit\n")
-        with pytest.raises(LimitReachedError, match="AssocMaxSubmitJobLimit"):
-            await launcher.launch(entries(0, 1))
-        slurm.answer("sbatch", "101\n")
-        await launcher.launch(entries(0))
-
-    asyncio.run(scenario())
+async def test_a_refusal_for_too_many_jobs_leaves_nothing_to_look_for(slurm, launcher):
+    slurm.answer("sbatch", err="sbatch: error: AssocMaxSubmitJobLimit\n")
+    with pytest.raises(LimitReachedError, match="AssocMaxSubmitJobLimit"):
+        await launcher.launch(entries(0, 1))
+    slurm.answer("sbatch", "101\n")
+    await launcher.launch(entries(0))
     assert slurm.count()["squeue"] == 0
 
 
-def test_jobs_of_an_unanswered_request_are_cancelled_and_no_others(slurm, launcher):
-    async def scenario():
-        slurm.answer("sbatch", err=LOST)
-        with pytest.raises(ProviderError):
-            await launcher.launch(entries(0, 1))
-        slurm.answer(
-            "squeue",
-            line(101, 0, "PENDING")
-            + line(101, 1, "PENDING")
-            + line(102, None, "PENDING", name="scalable-c1-b")
-            + line(103, 0, "FAILED"),
-        )
-        await launcher.cancel_unanswered()
-        await launcher.cancel_unanswered()
-
-    asyncio.run(scenario())
+async def test_jobs_of_an_unanswered_request_are_cancelled_and_no_others(slurm, launcher):
+    slurm.answer("sbatch", err=LOST)
+    with pytest.raises(ProviderError):
+        await launcher.launch(entries(0, 1))
+    slurm.answer(
+        "squeue",
+        line(101, 0, "PENDING")
+        + line(101, 1, "PENDING")
+        + line(102, None, "PENDING", name="scalable-c1-b")
+        + line(103, 0, "FAILED"),
+    )
+    await launcher.cancel_unanswered()
+    await launcher.cancel_unanswered()
     assert slurm.cancelled() == ["101"]
 
 
 @pytest.mark.parametrize("ran", [False, True])
-def test_a_waiting_job_that_vanishes_was_cancelled_unless_it_left_a_log(
+async def test_a_waiting_job_that_vanishes_was_cancelled_unless_it_left_a_log(
     slurm, launcher, tmp_path, ran
 ):
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer("squeue", line(101, 0, "PENDING", "Resources"))
-        await look(launcher)
-        slurm.answer("squeue")
-        if ran:
-            (tmp_path / "log-101-0").touch()
-        launcher._units["a-c1-0"].submitted_at -= UNSEEN_GRACE_S
-        seen = (await look(launcher))["a-c1-0"]
-        assert (seen.state, seen.from_outside) == (UnitState.ENDED, not ran)
-
-    asyncio.run(scenario())
+    await launcher.launch(entries(0))
+    slurm.answer("squeue", line(101, 0, "PENDING", "Resources"))
+    await look(launcher)
+    slurm.answer("squeue")
+    if ran:
+        (tmp_path / "log-101-0").touch()
+    launcher._units["a-c1-0"].submitted_at -= UNSEEN_GRACE_S
+    seen = (await look(launcher))["a-c1-0"]
+    assert (seen.state, seen.from_outside) == (UnitState.ENDED, not ran)
 
 
-def test_a_name_in_another_encoding_does_not_blind_the_poll(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer(
-            "squeue", "7|N/A|caf\udce9|RUNNING|None|1:00|n|(null)\n" + line(101, 0, "RUNNING")
-        )
-        return await settled(launcher)
-
-    assert asyncio.run(scenario()) == {"a-c1-0": UnitState.RUNNING}
+async def test_a_name_in_another_encoding_does_not_blind_the_poll(slurm, launcher):
+    await launcher.launch(entries(0))
+    slurm.answer("squeue", "7|N/A|caf\udce9|RUNNING|None|1:00|n|(null)\n" + line(101, 0, "RUNNING"))
+    assert await settled(launcher) == {"a-c1-0": UnitState.RUNNING}
 
 
 @pytest.mark.parametrize("variable", ["SQUEUE_PARTITION", "SQUEUE_NAMES", "SQUEUE_ACCOUNT"])
-def test_the_user_s_filters_for_squeue_do_not_reach_it(slurm, launcher, monkeypatch, variable):
+async def test_the_user_s_filters_for_squeue_do_not_reach_it(
+    slurm, launcher, monkeypatch, variable
+):
     """Seen on a real Slurm: with them the queue looks empty, and no option takes them back."""
     monkeypatch.setenv(variable, "nothing")
     stand_in = slurm.directory / "bin" / "squeue"
     text = stand_in.read_text().replace("sys.exit(code)", f"sys.exit({variable!r} in os.environ)")
     stand_in.write_text(text)
-
-    async def scenario():
-        await launcher._slurm.queue()
-
-    asyncio.run(scenario())
+    await launcher._slurm.queue()
 
 
-def test_variables_that_break_jobs_do_not_reach_sbatch(slurm, launcher, monkeypatch, caplog):
+async def test_variables_that_break_jobs_do_not_reach_sbatch(slurm, launcher, monkeypatch, caplog):
     breaking = {"SLURM_CLUSTERS": "other", "SBATCH_GPUS": "2", "SBATCH_WAIT": "1"}
     outer = {"SLURM_JOB_ID": "7", "SLURM_MEM_PER_CPU": "9", "SLURM_CPU_BIND": "x", "PMI_RANK": "1"}
     for name, value in (breaking | outer | {"SLURM_CONF": "c", "SBATCH_WCKEY": "w"}).items():
@@ -594,12 +499,8 @@ def test_variables_that_break_jobs_do_not_reach_sbatch(slurm, launcher, monkeypa
     stand_in, seen = slurm.directory / "bin" / "sbatch", slurm.directory / "seen"
     shown = f"open({str(seen)!r}, 'a').write(' '.join(os.environ) + ' ')\n"
     stand_in.write_text(stand_in.read_text().replace("sys.exit(code)", f"{shown}sys.exit(code)"))
-
-    async def scenario():
-        await launcher.launch(entries(0))
-        await launcher.launch(entries(1))
-
-    asyncio.run(scenario())
+    await launcher.launch(entries(0))
+    await launcher.launch(entries(1))
     reached = set(seen.read_text().split())
     assert not reached & (breaking | outer).keys()
     assert {"SLURM_CONF", "SBATCH_WCKEY"} <= reached
@@ -610,58 +511,47 @@ def test_variables_that_break_jobs_do_not_reach_sbatch(slurm, launcher, monkeypa
 # Ending -----------------------------------------------------------------------------------------
 
 
-def test_stopping_is_one_scancel_and_waits_until_they_are_gone(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(*range(20)))
-        still = "".join(line(101, i, "COMPLETING") for i in range(20))
-        slurm.answer("squeue", still)
-        slurm.then("squeue", line(101, 0, "CANCELLED") + line(101, 1, "COMPLETING"))
-        slurm.then("squeue", line(101, 0, "CANCELLED") + line(101, 1, "CANCELLED"))
-        await launcher.stop(names(*range(20)))
-        assert launcher.observe() == {}
-
-    asyncio.run(scenario())
+async def test_stopping_is_one_scancel_and_waits_until_they_are_gone(slurm, launcher):
+    await launcher.launch(entries(*range(20)))
+    still = "".join(line(101, i, "COMPLETING") for i in range(20))
+    slurm.answer("squeue", still)
+    slurm.then("squeue", line(101, 0, "CANCELLED") + line(101, 1, "COMPLETING"))
+    slurm.then("squeue", line(101, 0, "CANCELLED") + line(101, 1, "CANCELLED"))
+    await launcher.stop(names(*range(20)))
+    assert launcher.observe() == {}
     assert slurm.cancelled() == [f"101_{i}" for i in range(20)]
     assert slurm.count() == {"sbatch": 1, "squeue": 3, "scancel": 1}
 
 
-def test_so_many_that_a_command_line_might_not_hold_them_are_cancelled_in_parts(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(*range(750)))
-        await launcher.stop(names(*range(750)))
-
-    asyncio.run(scenario())
+async def test_so_many_that_a_command_line_might_not_hold_them_are_cancelled_in_parts(
+    slurm, launcher
+):
+    await launcher.launch(entries(*range(750)))
+    await launcher.stop(names(*range(750)))
     assert sorted(slurm.cancelled()) == sorted(f"101_{i}" for i in range(750))
     assert len(slurm.calls("scancel")) == 2
 
 
-def test_ended_jobs_need_no_cancel_command(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer("squeue", line(101, 0, "FAILED"))
-        await look(launcher)
-        before = slurm.count()
-        await launcher.stop(names(0))
-        await launcher.stop(names(0))
-        await launcher.stop(["never heard of"])
-        assert launcher.observe() == {}
-        assert slurm.count() == before
-
-    asyncio.run(scenario())
+async def test_ended_jobs_need_no_cancel_command(slurm, launcher):
+    await launcher.launch(entries(0))
+    slurm.answer("squeue", line(101, 0, "FAILED"))
+    await look(launcher)
+    before = slurm.count()
+    await launcher.stop(names(0))
+    await launcher.stop(names(0))
+    await launcher.stop(["never heard of"])
+    assert launcher.observe() == {}
+    assert slurm.count() == before
 
 
 @pytest.mark.parametrize("command", ["scancel", "squeue"])
-def test_stopping_outlasts_a_moment_without_an_answer(slurm, launcher, command):
+async def test_stopping_outlasts_a_moment_without_an_answer(slurm, launcher, command):
     """Nobody asks a second time: a job that waits would start later, and belong to nobody."""
-
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer(command, err=NO_CONTACT)
-        slurm.then(command)
-        await launcher.stop(names(0))
-        assert launcher.observe() == {}
-
-    asyncio.run(scenario())
+    await launcher.launch(entries(0))
+    slurm.answer(command, err=NO_CONTACT)
+    slurm.then(command)
+    await launcher.stop(names(0))
+    assert launcher.observe() == {}
     assert "101_0" in slurm.cancelled()
 
 

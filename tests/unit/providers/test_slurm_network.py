@@ -44,11 +44,6 @@ def test_a_free_port_is_the_one_that_was_asked_for(taken):
     assert free_port("127.0.0.1", free) == free
 
 
-def test_the_port_is_free_again_when_it_is_handed_out(taken):
-    port = free_port("127.0.0.1", taken)
-    assert free_port("127.0.0.1", port) == port
-
-
 def test_without_a_free_port_the_error_names_the_option(taken, monkeypatch):
     monkeypatch.setattr(api, "PORTS_TRIED", 1)
     with pytest.raises(ProviderError, match=rf"no port of {taken} to {taken} is free") as caught:
