@@ -74,19 +74,15 @@ def test_an_image_that_does_not_exist_ends_the_unit(reason, message):
     assert "site/model:1" in seen.reason
 
 
-def test_a_pod_that_used_too_much_memory_names_the_limit():
-    ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
-    seen = observation(pod("Failed", state=ended))
-    assert seen.reason == "out of memory: it used more than 2G"
+@pytest.mark.parametrize(
+    ("reason", "code", "words"),
+    [("OOMKilled", 137, "it used more than 2G"), ("Error", 71, "it used nearly 2G")],
+)
+def test_a_pod_that_used_too_much_memory_names_the_limit(reason, code, words):
+    seen = observation(pod("Failed", state={"terminated": {"reason": reason, "exitCode": code}}))
+    assert seen.reason == f"out of memory: {words}"
     assert seen.out_of_memory
     assert not seen.from_outside
-
-
-def test_pod_that_ended_itself_for_its_memory_says_so():
-    ended = {"terminated": {"reason": "Error", "exitCode": 71}}
-    seen = observation(pod("Failed", state=ended))
-    assert seen.reason == "out of memory: it used nearly 2G"
-    assert seen.out_of_memory
 
 
 def test_an_exit_code_is_a_crash():

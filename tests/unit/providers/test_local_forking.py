@@ -156,33 +156,21 @@ def test_the_stand_in_gives_memory_and_notes_what_it_cannot_do():
     assert stand_in.missed == "ndarray"
 
 
-def test_distributed_takes_its_memory_through_the_stand_in():
-    """Dask is free to take memory otherwise; then this test and the stand-in can go."""
+def test_what_is_preloaded_is_what_dask_needs():
+    """Dask is free to do this otherwise; then the stand-in and the preloading have to follow."""
     pytest.importorskip("numpy")
     program = (
-        "import sys; from scalable.worker.fork_server import NumpyLater, preload\n"
-        "assert preload() is None, preload()\n"
+        "import sys; from scalable.worker.fork_server import MODULES, NumpyLater, preload\n"
+        "assert preload() is None\n"
+        "missing = [name for name in MODULES if name not in sys.modules]\n"
+        "assert not missing, missing\n"
         "import distributed.protocol.utils as utils\n"
         "assert 'numpy' not in sys.modules and isinstance(utils.numpy, NumpyLater)\n"
         "assert utils.host_array(5).nbytes == 5\n"
         "assert 'numpy' not in sys.modules\n"
-        "import numpy; assert utils.host_array(5).obj.__class__ is numpy.ndarray"
-    )
-    shown = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True
-    )
-    assert shown.returncode == 0, shown.stderr
-
-
-def test_a_forked_worker_reads_no_metadata_and_loads_no_module_of_its_own():
-    """Dask is free to do this otherwise; then the preloading has to follow."""
-    program = (
-        "import sys; from scalable.worker.fork_server import MODULES, preload\n"
-        "assert preload() is None\n"
         "import distributed.versions as versions; versions.version = None\n"
         "assert versions.get_versions()['packages']['dask']\n"
-        "missing = [name for name in MODULES if name not in sys.modules]\n"
-        "assert not missing, missing"
+        "import numpy; assert utils.host_array(5).obj.__class__ is numpy.ndarray"
     )
     shown = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True

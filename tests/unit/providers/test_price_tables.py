@@ -6,7 +6,7 @@ import pytest
 
 from scalable.model.prices import UNITS
 from scalable.providers.aws import shapes as aws
-from scalable.providers.aws.shapes import fargate_size
+from scalable.providers.aws.shapes import SIZES, fargate_size
 from scalable.providers.gcp import config as gcp
 
 GIB = 2**30
@@ -60,3 +60,15 @@ def test_known_prices_are_in_the_tables():
     assert known["t3.medium"] == 0.0416
     known = {offer.shape.name: offer.price.per_hour for offer in gcp.instances("us-central1")}
     assert known["e2-standard-4"] == pytest.approx(0.134023)
+
+
+def test_fargate_has_the_pairs_of_its_documentation():
+    pairs = {(size.vcpus, size.memory_mib / 1024) for size in SIZES}
+    assert {m for c, m in pairs if c == 0.25} == {0.5, 1, 2}
+    assert {m for c, m in pairs if c == 4} == set(range(8, 31))
+    assert {m for c, m in pairs if c == 8} == set(range(16, 61, 4))
+    assert {m for c, m in pairs if c == 16} == set(range(32, 121, 8))
+    assert len(pairs) == len(SIZES)
+    for cpus, memory in ((17, GIB), (1, 121 * GIB)):
+        with pytest.raises(ValueError, match="16 vCPU, 120 GB"):
+            fargate_size(cpus, memory)
