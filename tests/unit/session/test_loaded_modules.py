@@ -1,5 +1,6 @@
 """The modules that commands and sessions load: the cost of a start, without a clock."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -36,60 +37,64 @@ def those_below(names, packages):
     return [m for m in names if any(m == p or m.startswith(f"{p}.") for p in packages)]
 
 
-@pytest.fixture
-def manifest(tmp_path):
-    (tmp_path / "scalable.yaml").write_text(MANIFEST)
-    return tmp_path
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return a directory with a manifest of a provider."""
+
+    @functools.cache
+    def place(provider="local, processes: true"):
+        made = tmp_path_factory.mktemp("manifest")
+        text = MANIFEST.replace("local, processes: true", provider)
+        (made / "scalable.yaml").write_text(text)
+        return made
+
+    return place
 
 
-def run_verb(verb, directory):
-    return loaded(f"from scalable.cli.main import main; assert main([{verb!r}]) == 0", directory)
+@pytest.fixture(scope="module")
+def loaded_by(place):
+    """Names of the modules that a command loads; each is run once."""
+
+    @functools.cache
+    def run(verb, *provider):
+        code = f"from scalable.cli.main import main; assert main([{verb!r}]) == 0"
+        return loaded(code, place(*provider))
+
+    return run
 
 
 @pytest.mark.parametrize("verb", ["validate", "plan"])
-def test_checking_and_planning_load_neither_engine_nor_clusters(manifest, verb):
-    names = run_verb(verb, manifest)
+def test_checking_and_planning_load_neither_engine_nor_clusters_nor_other_providers(
+    loaded_by, verb
+):
+    names = loaded_by(verb)
     rooms = [f"scalable.{room}" for room in CLUSTERS]
     if verb == "plan":
         rooms.remove("scalable.runs.report")  # shows the plan
     unwanted = [*ENGINE, *rooms, "scalable.session.session", "scalable.session.detached"]
+    unwanted += [*OTHER_PROVIDERS, "scalable.providers.slurm"]
     assert those_below(names, unwanted) == []
-    assert "scalable.session.request" in names
+    assert {"scalable.session.request", "scalable.providers.local.options"} <= {*names}
 
 
-@pytest.mark.parametrize("verb", ["validate", "plan"])
-def test_only_the_provider_of_the_manifest_is_loaded(manifest, verb):
-    names = run_verb(verb, manifest)
-    assert those_below(names, [*OTHER_PROVIDERS, "scalable.providers.slurm"]) == []
-    assert "scalable.providers.local.options" in names
+def test_validating_loads_nothing_of_plans_and_runs(loaded_by):
+    planned = ["scalable.planning.plan", "scalable.model.plan", "scalable.model.prices"]
+    planned += ["scalable.forecasting", "statistics", "scalable.manifest.schema_document"]
+    unwanted = [*planned, "scalable.runs", "scalable.scaling"]
+    assert those_below(loaded_by("validate"), unwanted) == []
 
 
-def test_validating_loads_nothing_of_plans_and_runs(manifest):
-    names = run_verb("validate", manifest)
-    planned = [
-        "scalable.planning.plan",
-        "scalable.model.plan",
-        "scalable.model.prices",
-        "scalable.forecasting",
-        "statistics",
-    ]
-    runs = ["scalable.runs", "scalable.scaling"]
-    assert those_below(names, [*planned, *runs, "scalable.manifest.schema_document"]) == []
-
-
-def test_validating_does_not_search_installed_packages(manifest):
+def test_validating_does_not_search_installed_packages(place):
     # The metadata of all packages is read neither for pydantic's plugins nor for providers.
     code = "import importlib.metadata as metadata; metadata.entry_points = None\n"
     code += "from scalable.cli.main import main; assert main(['validate']) == 0\n"
     code += "import os; assert not [name for name in os.environ if name.startswith('PYDANTIC')]"
-    assert "pydantic.plugin._loader" in loaded(code, manifest)
+    assert "pydantic.plugin._loader" in loaded(code, place())
 
 
 @pytest.mark.parametrize("provider", ["local", "slurm"])
-def test_validating_loads_nothing_that_starts_workers(manifest, provider):
-    text = MANIFEST.replace("{provider: local, processes: true}", f"{{provider: {provider}}}")
-    (manifest / "scalable.yaml").write_text(text)
-    names = run_verb("validate", manifest)
+def test_validating_loads_nothing_that_starts_workers(loaded_by, provider):
+    names = loaded_by("validate", provider)
     starting = ["scalable.protocol.code", "scalable.protocol.forking", "scalable.manager"]
     assert f"scalable.providers.{provider}.options" in names
     assert those_below(names, [*starting, "subprocess", "tarfile"]) == []
@@ -111,7 +116,7 @@ with ScalableSession.local({'a': 1}) as client:
     assert "distributed" in names
 
 
-def test_the_fork_server_starts_before_this_process_plans_and_loads_the_engine(manifest):
+def test_the_fork_server_starts_before_this_process_plans_and_loads_the_engine(place):
     code = """
 import sys
 from scalable import ScalableSession
@@ -125,4 +130,4 @@ with ScalableSession.from_yaml("scalable.yaml") as client:
     assert client.submit(abs, -1, tag="a").result() == 1
 assert at_start == [set()], at_start
 """
-    assert "scalable.planning.plan" in loaded(code, manifest)
+    assert "scalable.planning.plan" in loaded(code, place())
