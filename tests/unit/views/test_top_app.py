@@ -94,22 +94,18 @@ def run(source, story, name="climate"):
     asyncio.run(go())
 
 
-def test_pools_tasks_end_and_costs_are_on_the_first_screen():
+def test_the_first_screen_fits_and_each_tab_shows_its_part():
     async def story(pilot, app):
         text = shown(app)
         for words in ("climate on slurm/hpc - running", "2 running, 30 waiting, 23 done, 1 failed",
                       "in 1 m 30 s", "1.25 USD so far", "0 to any", "the quota is used up",
-                      "fit", "score"):  # fmt: skip
+                      "fit", "score", "6 Use", "Drain worker"):  # fmt: skip
             assert words in text, text
         grid = app.screen.query_one("#tasks", Grid)
         assert [row.cells[3:6] for row in grid.table.rows] == [("2", "30", "18"), ("0", "0", "5")]
         assert grid.max_scroll_x == 0  # it fits
-
-    run(Made(), story)
-
-
-def test_each_tab_shows_its_part():
-    async def story(pilot, app):
+        assert app.screen.query_one(TabbedContent).size.width == 80
+        assert app.screen.query_one("#summary", Static).size.height == 4
         for key, words in (
             ("2", "small-0001"),
             ("3", "no value"),
@@ -250,28 +246,28 @@ def test_no_name_is_executed_or_breaks_the_screen():
     run(Made(hostile, events(failures=failures), staff), story)
 
 
-def test_many_names_and_a_thousand_workers_can_be_scrolled_and_filtered():
-    many = overview(tasks=tuple(task(f"name-{n:05d}", done=n) for n in range(1_500)))
+def test_many_names_and_workers_can_be_scrolled_and_filtered():
+    many = overview(tasks=tuple(task(f"name-{n:05d}", done=n) for n in range(1_100)))
 
     async def story(pilot, app):
         grid = app.screen.query_one("#tasks", Grid)
-        assert "500 more rows" in shown(app)
+        assert "100 more rows" in shown(app)
         await pilot.press("end")
         await until(pilot, lambda: "name-00999" in shown(app))
-        await pilot.press("slash", *"01499", "enter")
-        await until(pilot, lambda: [row.cells[0] for row in grid.table.rows] == ["name-01499"])
+        await pilot.press("slash", *"01099", "enter")
+        await until(pilot, lambda: [row.cells[0] for row in grid.table.rows] == ["name-01099"])
         await pilot.press("slash", "ctrl+u", "enter")
         await until(pilot, lambda: len(grid.table.rows) == 1_000)
         await pilot.press("2")
         await until(pilot, lambda: "small-0000" in shown(app))
         await pilot.press("end")
-        await until(pilot, lambda: "small-0999" in shown(app))
+        await until(pilot, lambda: "small-0299" in shown(app))
         app.screen._look()  # a further look keeps the place
         looks = len(app.screen._source.asked)
         await until(pilot, lambda: len(app.screen._source.asked) > looks)
-        assert app.screen.query_one("#workers", Grid).chosen.cells[0] == "small-0999"
+        assert app.screen.query_one("#workers", Grid).chosen.cells[0] == "small-0299"
 
-    run(Made(many, staff=workers(1_000)), story)
+    run(Made(many, staff=workers(300)), story)
 
 
 def test_without_a_name_all_that_live_are_listed_and_enter_opens_one():
@@ -287,14 +283,3 @@ def test_without_a_name_all_that_live_are_listed_and_enter_opens_one():
         await until(pilot, lambda: "clusters and sessions" in shown(app))
 
     run(source, story, name=None)
-
-
-def test_the_summary_and_the_keys_fit_eighty_columns():
-    async def story(pilot, app):
-        tabs = app.screen.query_one(TabbedContent)
-        assert "6 Use" in shown(app)
-        assert "Drain worker" in shown(app)
-        assert tabs.size.width == 80
-        assert app.screen.query_one("#summary", Static).size.height == 4
-
-    run(Made(), story)
