@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalable.errors import PlanError
@@ -28,6 +28,7 @@ def request(count, duration, most):
     return Request(manifest.resolve("local"), manifest)
 
 
+@settings(max_examples=15)
 @given(st.integers(1, 99), durations, st.integers(2, 60), counts)
 def test_the_started_counts_are_those_of_the_file(tmp_path_factory, count, duration, most, chosen):
     here = request(count, duration, most)
@@ -45,6 +46,7 @@ def test_the_started_counts_are_those_of_the_file(tmp_path_factory, count, durat
     assert started.scale_plan.resources_by_tag == made.scale_plan.resources_by_tag
 
 
+@settings(max_examples=15)
 @given(st.integers(1, 99), durations, st.integers(2, 60), st.data())
 def test_a_changed_manifest_refuses(count, duration, most, data):
     values = [count, duration, most]

@@ -1,21 +1,15 @@
 """Bounds of pools that follow their load."""
 
+from plans import request
+
 from scalable.clusters.specs import within_bounds
-from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
+from scalable.model import ComponentSpec, TaskSpec, WorkerRange
 from scalable.planning import adaptive_bounds, expectations
 
 
 def spec(components, tasks=(), total=None, **fields):
-    return DeploymentSpec(
-        project_name="p",
-        target_name="t",
-        provider_name="local",
-        components={c.name: c for c in components},
-        tasks={t.name: t for t in tasks},
-        options={"max_workers": total},
-        written_options=frozenset({"max_workers"}) if total is not None else frozenset(),
-        **fields,
-    )
+    given = {"components": components, "provider": "local", "options": {"max_workers": total}}
+    return request(*tasks, **given, **fields)
 
 
 A, B = ComponentSpec("a"), ComponentSpec("b")
@@ -54,17 +48,17 @@ def test_expectations_come_from_tasks_with_a_duration():
     assert expectations(spec([A, B], tasks)) == {"run": ("a", 10, 10**9)}
 
 
-def test_a_scalers_request_is_held_to_the_bounds():
-    request = spec([A, SOME, FIXED], total=8)
+def test_a_scalers_given_is_held_to_the_bounds():
+    given = spec([A, SOME, FIXED], total=8)
     wanted = {"a": 1, "some": 1, "fixed": 3}
-    assert within_bounds(request, wanted, {"some": 9}) == {"some": 4}
-    assert within_bounds(request, wanted, {"some": 0}) == {"some": 1}
-    assert within_bounds(request, wanted, {"a": 9, "some": 9}) == {"a": 3, "some": 2}
-    assert within_bounds(request, wanted, {"a": 0}) == {"a": 0}
+    assert within_bounds(given, wanted, {"some": 9}) == {"some": 4}
+    assert within_bounds(given, wanted, {"some": 0}) == {"some": 1}
+    assert within_bounds(given, wanted, {"a": 9, "some": 9}) == {"a": 3, "some": 2}
+    assert within_bounds(given, wanted, {"a": 0}) == {"a": 0}
     assert within_bounds(spec([A]), {"a": 1}, {"a": 99}) == {"a": 99}
 
 
 def test_a_pool_that_was_scaled_beyond_its_bounds_is_not_moved_back():
-    request = spec([A, SOME], total=8)
-    assert within_bounds(request, {"a": 0, "some": 7}, {"some": 9}) == {"some": 7}
-    assert within_bounds(request, {"a": 9, "some": 0}, {"some": 2}) == {"some": 0}
+    given = spec([A, SOME], total=8)
+    assert within_bounds(given, {"a": 0, "some": 7}, {"some": 9}) == {"some": 7}
+    assert within_bounds(given, {"a": 9, "some": 0}, {"some": 2}) == {"some": 0}

@@ -13,7 +13,6 @@ from cost import (
     spec_of,
 )
 from scalable.planning.billing import always_of
-from simulation.workloads import Startup
 
 CASES = {case.name: case for case in generated() if case.name != "many calls"}
 
@@ -33,9 +32,3 @@ def test_the_billing_of_a_known_run_is_exact_but_for_its_starts():
     cost, run_s = billed(work, prices, seed=1)
     assert billing_alone(case, prices, knowledge, run_s) == pytest.approx(cost, rel=0.005)
     assert always_of(prices, STARTING).cost(run_s) > 0
-
-
-def test_billed_seconds_are_rounded_up_after_the_minimum():
-    startup = Startup(least_s=60.0, granularity_s=10.0)
-    assert [startup.paid_s(s) for s in (1.0, 60.0, 61.0, 70.0)] == [60, 60, 70, 70]
-    assert Startup(least_s=60.0).paid_s(61.5) == 61.5

@@ -3,22 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import request
 
-from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
+from scalable.model import ComponentSpec, TaskSpec, WorkerRange
 from scalable.planning import adaptive_bounds, conflicts, make_plan, worker_counts
 
 
 def spec(components, tasks=(), total=None, option="max_workers", **fields):
-    return DeploymentSpec(
-        project_name="p",
-        target_name="t",
-        provider_name="local",
-        components={c.name: c for c in components},
-        tasks={t.name: t for t in tasks},
-        options={option: total},
-        written_options=frozenset({option}) if total is not None else frozenset(),
-        **fields,
-    )
+    given = {"components": components, "provider": "local", "options": {option: total}}
+    return request(*tasks, **given, **fields)
 
 
 A, B, C = (ComponentSpec(name) for name in "abc")
@@ -94,9 +87,9 @@ def test_adaptive_bounds_are_totals_over_pools():
 
 
 def test_adaptive_pools_begin_with_n_workers_and_grow_to_their_own_maximum():
-    request = spec([A], total=4, option="n_workers", adaptive=WorkerRange(1, 16))
-    assert worker_counts(request) == {"a": 4}
-    assert adaptive_bounds(request).maximum == 16
+    given = spec([A], total=4, option="n_workers", adaptive=WorkerRange(1, 16))
+    assert worker_counts(given) == {"a": 4}
+    assert adaptive_bounds(given).maximum == 16
     assert adaptive_bounds(spec([A], total=4, adaptive=WorkerRange(1, 16))).maximum == 4
     unbounded = spec([A], total=4, option="n_workers", adaptive=WorkerRange(1, None))
     assert adaptive_bounds(unbounded).maximum == 4
@@ -120,9 +113,9 @@ def test_a_conflict_states_the_least_workable_value():
 def test_a_plan_is_the_same_each_time_and_says_what_it_costs():
     tasks = [TaskSpec("run", "a", count=10, duration_s=360)]
     component = ComponentSpec("a", cpus=4, memory="2G")
-    request = spec([component], tasks, total=2, price_per_core_hour=0.5)
-    plan = make_plan(request, "f" * 64)
-    assert plan == make_plan(request, "f" * 64)
+    given = spec([component], tasks, total=2, price_per_core_hour=0.5)
+    plan = make_plan(given, "f" * 64)
+    assert plan == make_plan(given, "f" * 64)
     shown = plan.to_dict()
     assert {key: shown[key] for key in list(shown)[:6]} == {
         "target_name": "t",
@@ -167,10 +160,10 @@ def test_counts_hold_every_bound(shapes, total, data):
         if data.draw(st.booleans()):
             tasks.append(TaskSpec(f"t{position}", name, count=data.draw(st.integers(1, 9)),
                                   duration_s=data.draw(st.floats(0.1, 99))))  # fmt: skip
-    request = spec(made, tasks, total=total)
-    if conflicts(request):
+    given = spec(made, tasks, total=total)
+    if conflicts(given):
         return
-    counts = worker_counts(request)
+    counts = worker_counts(given)
     assert sum(counts.values()) <= total
     for component in made:
         workers = component.workers

@@ -1,5 +1,6 @@
 """Plans of random graphs: the counts are not dominated, and the interval holds."""
 
+import itertools
 import random
 from statistics import median
 
@@ -30,6 +31,9 @@ def chains_beside_maps(place, chance):
     return [f"t{place - 2}"] if place % 20 else []
 
 
+OBJECTIVES = ("balance", "minimize time")
+
+
 def graph(before, number, pools, seed):
     chance = random.Random(seed)
     tasks = [
@@ -51,9 +55,19 @@ def simulated(spec, workers, seed=0):
     return [run.time_s for run in draw_runs(network, expected, workers, seed=seed)]
 
 
-@pytest.mark.parametrize("objective", ["balance", "minimize time"])
-@pytest.mark.parametrize("before", [layers, anything, chains_beside_maps])
-@pytest.mark.parametrize("pools", [1, 4, 10])
+CASES = itertools.product((layers, anything, chains_beside_maps), (1, 4, 10), OBJECTIVES)
+#: In ``make test``, each shape with each objective and with two numbers of pools.
+QUICK = {
+    *((layers, 4, "balance"), (layers, 10, "minimize time"), (anything, 1, "balance")),
+    *((anything, 4, "minimize time"), (chains_beside_maps, 10, "balance")),
+    (chains_beside_maps, 1, "minimize time"),
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "pools", "objective"),
+    [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) for case in CASES],
+)
 def test_counts_of_a_random_graph_are_not_dominated(before, pools, objective):
     spec = graph(before, 60, pools, pools)
     plan = make_plan(spec, "", None, PlanRequest.parse(objective))
