@@ -79,3 +79,12 @@ def test_a_call_that_can_run_gets_a_worker(view, model, objective, count, kind):
 @given(views(), MODELS, OBJECTIVES)
 def test_equal_pools_get_equal_decisions(view: PoolView, model, objective) -> None:
     assert PoolScaler(objective).decide(view, model) == PoolScaler(objective).decide(view, model)
+
+
+@given(views(), st.floats(0.01, 300), OBJECTIVES)
+def test_the_same_load_right_after_a_decision_changes_nothing(view: PoolView, mean_s, objective):
+    scaler, model = PoolScaler(objective), informed(mean_s)
+    decision = scaler.decide(view, model)
+    if view.maximum is None or view.busy <= view.maximum:  # else one leaves as its calls end
+        again = scaler.decide(applied(view, decision.workers), model)
+        assert again.workers == decision.workers

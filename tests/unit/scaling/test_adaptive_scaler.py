@@ -7,21 +7,8 @@ import pytest
 from scalable import AdaptiveScaler
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 def pending(count, tag="a", **more):
     return [{"tag": tag, **more}] * count
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 def test_tags_without_bounds_run_from_zero_to_unlimited():

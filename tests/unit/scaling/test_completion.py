@@ -7,18 +7,6 @@ import pytest
 from scalable import AdaptiveScaler, ScaleDecision
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 def pending(tag, count, duration=None):
     task = {"tag": tag} if duration is None else {"tag": tag, "duration": duration}
     return [dict(task) for _ in range(count)]

@@ -51,27 +51,6 @@ def test_a_circle_is_never_ready() -> None:
     assert coming(GraphView(blocked={1: (A, [2]), 2: (A, [1])}), MODEL) == {}
 
 
-class Counted(list):
-    """How often it was gone through."""
-
-    looks = 0
-
-    def __iter__(self):
-        Counted.looks += 1
-        return super().__iter__()
-
-
-def test_a_stage_after_another_one_is_looked_at_once():
-    before = Counted(range(50))
-    graph = GraphView(
-        running={i: (Kind("a", "first"), 0.0) for i in range(50)},
-        blocked={100 + i: (Kind("a", "second"), before) for i in range(50)},
-    )
-    model = TaskModel({("a", "first"): Expectation(10.0), ("a", "second"): Expectation(5.0)})
-    ((_, kind, count),) = coming(graph, model)["a"]
-    assert (kind.task, count, Counted.looks) == ("second", 50, 1)
-
-
 def test_groups_that_the_caller_keeps_give_the_same():
     """Fan-out, join, chains and tasks that wait for calls of every state."""
     queued = dict.fromkeys(range(5, 10), A)

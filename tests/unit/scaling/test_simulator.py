@@ -46,11 +46,6 @@ def test_tasks_run_in_order_on_started_workers() -> None:
     assert outcome.workers == {"run": [(5.0, 1), (5.0, 2), (15.0, 0)]}
 
 
-def test_slots_and_prices_count() -> None:
-    outcome, _ = run(work(10, 10, 10, slots=3, price=4.0), {0: 1})
-    assert (outcome.makespan_s, outcome.cost) == (15, 4 * (2 + 10))
-
-
 def test_idle_workers_are_paid_until_they_leave() -> None:
     outcome, _ = run(work(10, 2), {0: 2, 6: 0, 14: 1})
     # The second ends at 7 and leaves then; the first is busy until 15.
@@ -72,17 +67,3 @@ def test_blocked_tasks_wait_and_are_forecast() -> None:
     assert seen[5.0] == [(pytest.approx(20.0), big, 1)]
     assert seen[24.0][0][0] < 11
     assert not seen[26.0]
-
-
-def test_views_show_running_tasks_and_learned_start_times() -> None:
-    late = Startup(9.0, 1.0, spread=(1.0, 1.0), expected_s=3.0)
-    _, script = run(work(30, 30, 30), {0: 2}, late)
-    views = {view.now: view for view in script.views}
-    assert (views[8.0].arriving, views[8.0].queued, views[8.0].busy) == ([8.0, 8.0], {RUN: 3}, 0)
-    assert (views[11.0].running, views[11.0].queued) == ({RUN: [2.0, 2.0]}, {RUN: 1})
-    assert [views[now].startup_s for now in (0.0, 2.0, 8.0, 10.0)] == [3.0, 3.0, 8.0, 9.0]
-
-
-def test_work_without_workers_is_an_error() -> None:
-    with pytest.raises(ValueError, match="2 calls have not ended"):
-        run(work(1, 1), {0: 0}, every_s=1e6)
