@@ -81,19 +81,43 @@ SMALL = {
 }
 
 
+def imports_in(tree):
+    """Yield the names of the modules and of what is imported from them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def docstrings_in(node, names=()):
+    """Yield (line, names of the object and of those around it, docstring)."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            inner = (*names, ".".join([*names[-1:], child.name]))
+            if text := ast.get_docstring(child, clean=False):
+                yield child.lineno, inner, text
+            yield from docstrings_in(child, inner)
+        elif isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield from docstrings_in(child, names)
+
+
+@functools.cache
+def parsed(path):
+    """Return imports, docstrings and strings of a module: all trees would make collections slow."""
+    tree = ast.parse(path.read_text())
+    strings = literals_in(tree, documented="commands" in path.parts)
+    return list(imports_in(tree)), list(docstrings_in(tree)), list(strings)
+
+
 def importers():
     """Return the modules that import each module, by path."""
     found = {}
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(tree_of(path)):
-            names = []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            for name in names:
-                if name.startswith("scalable."):
-                    found.setdefault(name.removeprefix("scalable."), set()).add(path)
+        for name in parsed(path)[0]:
+            if name.startswith("scalable."):
+                found.setdefault(name.removeprefix("scalable."), set()).add(path)
     return found
 
 
@@ -132,29 +156,13 @@ def public_names():
     return names
 
 
-@functools.cache
-def tree_of(path):
-    return ast.parse(path.read_text())
-
-
 def docstrings(path, *, public=False):
     """Yield (line, docstring) of the names of a module that are not public, or of those that are."""
     relative = path.relative_to(SOURCE.parent).with_suffix("")
     module = ".".join(relative.parts).removesuffix(".__init__")
-
-    def walk(node, prefix, is_public):
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                name = f"{prefix}{child.name}"
-                known = is_public or (module, name) in public_names()
-                text = ast.get_docstring(child, clean=False)
-                if text and known is public:
-                    yield child.lineno, text
-                yield from walk(child, f"{name}.", known)
-            else:
-                yield from walk(child, prefix, is_public)
-
-    yield from walk(tree_of(path), "", is_public=False)
+    for line, names, text in parsed(path)[1]:
+        if any((module, name) in public_names() for name in names) is public:
+            yield line, text
 
 
 def test_numpydoc_sections_stand_in_public_docstrings_alone():
@@ -259,13 +267,15 @@ INVENTED = {
     "beside: next to": r"\bbeside\b",
 }
 
+WORDS = {name: re.compile(word, re.IGNORECASE) for name, word in INVENTED.items()}
+
 
 def invented_in(text):
     """Return which invented words a text has, apart from code in backticks and shell scripts."""
     if text.startswith("#!"):
         return []
     text = re.sub(r"``.*?``|`[^`]*`", "``", text, flags=re.DOTALL)
-    return [name for name, word in INVENTED.items() if re.search(word, text, re.IGNORECASE)]
+    return [name for name, word in WORDS.items() if word.search(text)]
 
 
 def prose(page):
@@ -278,20 +288,25 @@ def prose(page):
         line += part.count("\n")
 
 
-def literals(module):
+def literals_in(tree, *, documented):
     """Yield (line, text) of the strings that users may read, including the help of commands."""
     skipped = set()
-    for node in ast.walk(tree_of(module)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             skipped.update(ast.walk(node))
             parts = (v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
             yield node.lineno, "".join(parts)
-        elif isinstance(node, ast.Expr) and "commands" not in module.parts:
+        elif isinstance(node, ast.Expr) and not documented:
             skipped.add(node.value)  # a docstring
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             # A single word is a name, unless it is a heading or a label.
             is_read = re.search(r"\w\W* \W*\w|^[A-Z][a-z]", node.value)
             yield from [(node.lineno, node.value)] if is_read and node not in skipped else []
+
+
+def literals(module):
+    """Yield (line, text) of the strings of a module that users may read."""
+    return parsed(module)[2]
 
 
 def labels(page):
