@@ -411,23 +411,32 @@ def test_keys_are_equal_in_every_process(project):
     assert project.parts_elsewhere("1") == project.parts_elsewhere("2") == project.parts()
 
 
-def test_changed_helper_two_modules_away_changes_the_key(project):
+EDITS = {
+    "helper two modules away": ({}, "far", ("x + TABLE", "x - TABLE"), "code:far.base"),
+    "constant two modules away": ({}, "far", ("[1, 2]", "[1, 5]"), "constant:far.TABLE"),
+    "attribute of a class": ({}, "main", ("order = 2", "order = 3"), "code:main.Model"),
+    "import inside a function": (
+        {"main": "def run(x):\n    from far import base\n    return base(x)\n"},
+        *("far", ("x + TABLE", "x - TABLE"), "code:far.base"),
+    ),
+    "module that is used as a value": (
+        {"main": "import far\ndef run(x):\n    return getattr(far, 'ba' + 'se')(x)\n"},
+        *("far", ("x + TABLE", "x - TABLE"), "module:far"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("modules", "edited", "edit", "part"), EDITS.values(), ids=EDITS)
+def test_an_edit_of_what_is_reached_changes_its_part_of_the_key(
+    project, modules, edited, edit, part
+):
+    project.write(**modules)
     before = project.parts()
-    project.write(far="FACTOR = 3\nTABLE = [1, 2]\ndef base(x):\n    return x - TABLE[0]\n")
-    assert changed(before, project.parts()) == ["code:far.base"]
-
-
-def test_changed_constant_two_modules_away_changes_the_key(project):
-    before = project.parts()
-    project.write(far="FACTOR = 3\nTABLE = [1, 5]\ndef base(x):\n    return x + TABLE[0]\n")
-    assert changed(before, project.parts()) == ["constant:far.TABLE"]
-
-
-def test_changed_attribute_of_a_class_changes_the_key(project):
-    before = project.parts()
-    text = (project.directory / "main.py").read_text()
-    project.write(main=text.replace("order = 2", "order = 3"))
-    assert changed(before, project.parts()) == ["code:main.Model"]
+    assert part in before
+    text = (project.directory / f"{edited}.py").read_text()
+    assert edit[0] in text
+    project.write(**{edited: text.replace(*edit)})
+    assert changed(before, project.parts()) == [part]
 
 
 def test_comments_blank_lines_and_unused_functions_do_not_change_the_key(project):
@@ -438,22 +447,6 @@ def test_comments_blank_lines_and_unused_functions_do_not_change_the_key(project
     text = (project.directory / "middle.py").read_text()
     (project.directory / "middle.py").write_text(text.replace("return x\n", "return x + 1\n"))
     assert changed(before, project.parts()) == []
-
-
-def test_import_inside_a_function_is_followed(project):
-    project.write(main="def run(x):\n    from far import base\n    return base(x)\n")
-    before = project.parts()
-    assert "code:far.base" in before
-    project.write(far="TABLE = [1, 2]\ndef base(x):\n    return x - TABLE[0]\n")
-    assert changed(before, project.parts()) == ["code:far.base"]
-
-
-def test_module_that_is_used_as_a_value_counts_whole(project):
-    project.write(main="import far\ndef run(x):\n    return getattr(far, 'ba' + 'se')(x)\n")
-    before = project.parts()
-    assert "module:far" in before
-    project.write(far="TABLE = [1, 2]\ndef base(x):\n    return x - TABLE[0]\n")
-    assert changed(before, project.parts()) == ["module:far"]
 
 
 def test_packages_that_the_reached_modules_import_are_in_the_key_with_their_versions(project):

@@ -165,14 +165,13 @@ def write(root, *, edited):
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
-    found = []
+    command = [sys.executable, "-c", PRINT_KEYS, *ONE_MODULE, *TWO_MODULES]
+    processes = []
     for edited in (False, False, True):
         root = tmp_path_factory.mktemp("project")
         write(root, edited=edited)
-        command = [sys.executable, "-c", PRINT_KEYS, *ONE_MODULE, *TWO_MODULES]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-        found.append(json.loads(done.stdout))
-    return found
+        processes.append(subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True))
+    return [json.loads(process.communicate(timeout=120)[0]) for process in processes]
 
 
 @pytest.mark.parametrize("name", [*ONE_MODULE, *TWO_MODULES])

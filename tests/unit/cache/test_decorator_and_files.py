@@ -1,6 +1,5 @@
 """Functions that are remembered outside a session, and files as arguments."""
 
-import os
 import shutil
 import threading
 import time
@@ -107,16 +106,6 @@ def test_file_counts_by_name_and_content(tmp_path):
     assert key([File(one / "data.csv")]) != before
     shutil.copy(other / "data.csv", other / "more.csv")
     assert key(File(other / "data.csv")) != key(File(other / "more.csv"))
-
-
-def test_change_that_keeps_size_and_time_is_seen(tmp_path):
-    path = tmp_path / "data.csv"
-    path.write_text("1,2")
-    status = path.stat()
-    before = key(File(path))
-    path.write_text("1,3")
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert key(File(path)) != before
 
 
 def test_directory_counts_with_all_its_files(tmp_path):
