@@ -155,28 +155,6 @@ def test_no_bundle_is_taken_back_while_all_slots_work():
     assert not withdrawals.looks_again
 
 
-def test_a_bundle_that_begins_does_not_make_all_others_looked_at():
-    class Seen(list):
-        looked = 0
-
-        def __reversed__(self):
-            for each in super().__reversed__():
-                self.looked += 1
-                yield each
-
-        def __iter__(self):
-            for number, each in enumerate(super().__iter__()):
-                assert number < 10, "all waiting bundles were looked at"
-                yield each
-
-    waiting, withdrawals = Seen(bundle(PendingCalls(), [i]) for i in range(1000)), Withdrawals()
-    for moment in range(10):
-        withdrawals.wanted(waiting, 1000, 1000, 100.0 + moment)
-    assert waiting.looked == 0
-    withdrawals.wanted(waiting, 998, 1000, 200.0)
-    assert len(withdrawals.wanted(waiting, 998, 1000, 201.0)) == waiting.looked == 2
-
-
 def test_a_bundle_that_others_overtake_is_taken_back_although_no_slot_is_free():
     stuck, later = (bundle(PendingCalls(), [i]) for i in range(2))
     stuck.heard_at, later.heard_at = 10.0, 10.5

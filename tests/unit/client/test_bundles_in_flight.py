@@ -144,40 +144,6 @@ def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
     assert sent.in_flight.bundle_of(first) == "singles"
 
 
-class Looked(list):
-    """Calls of a bundle that count how often all of them are looked at."""
-
-    looked = 0
-
-    def __iter__(self):
-        self.looked += 1
-        return super().__iter__()
-
-    def index(self, *_):
-        raise AssertionError("a call was searched for")
-
-    __contains__ = index
-
-
-def test_calls_are_cancelled_without_a_look_at_the_other_bundles(sent):
-    class Bundles(dict):
-        def __iter__(self):
-            raise AssertionError("all bundles were looked at")
-
-        values = items = __iter__
-
-    futures = singles(sent, 50)
-    bundle = sent.in_flight._bundles["singles"]
-    bundle.numbers = Looked(bundle.numbers)
-    others = Bundles(sent.in_flight._bundles)
-    sent.in_flight._bundles = others
-    for future in futures[1:]:
-        sent.in_flight.cancel(future)
-    assert len(sent.line.interrupted) == 49
-    assert bundle.numbers.looked == 1
-    assert bundle.open == {0}
-
-
 def test_messages_about_other_bundles_change_nothing(sent):
     sent.in_flight.outcomes("other", b"", 0.0, over=True)
     sent.in_flight.returned("other", [0])

@@ -107,7 +107,7 @@ def test_aliases_and_what_they_stand_for_may_be_asked_for_together():
 def graphs(draw):
     """Graphs without cycles whose nodes take earlier ones, by name, in lists and nested calls."""
     graph = {}
-    for i in range(draw(st.integers(1, 12))):
+    for i in range(draw(st.integers(1, 8))):
         names = st.sampled_from(sorted(graph)) if graph else st.nothing()
         literal = st.integers(-5, 5) | st.sampled_from(["text", "other"]) | st.lists(st.integers())
         argument = st.recursive(

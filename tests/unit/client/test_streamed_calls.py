@@ -1,6 +1,5 @@
 """Mapped calls: results that nobody keeps, and iterators that are read while calls run."""
 
-import concurrent.futures
 import gc
 import itertools
 import math
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.client.backlog import SingleCalls
-from scalable.client.futures import CallFuture, settle
+from scalable.client.futures import CallFuture
 from scalable.client.in_flight import (
     LARGEST_BUNDLE,
     MOST_WAITING,
@@ -214,16 +213,3 @@ def test_a_late_result_is_a_timeout_of_multiprocessing_too():
         future.get(timeout=0.01)
     with pytest.raises(TimeoutError):
         future.get(timeout=0.01)
-
-
-def test_a_future_holds_no_lists_until_somebody_waits_for_it():
-    """A program may hold a million of them."""
-    condition = threading.Condition()
-    future, waited = (CallFuture(condition, (abs, (i,), {})) for i in (-1, -2))
-    called = []
-    waited.add_done_callback(called.append)
-    settle(condition, [(future, 1, None), (waited, 2, None)])
-    assert (future.result(), waited.result(), called) == (1, 2, [waited])
-    assert vars(future) == {}
-    assert future._waiting is future._callbacks is future.call is None
-    assert concurrent.futures.wait([future, waited], timeout=0).not_done == set()
