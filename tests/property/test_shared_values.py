@@ -134,7 +134,7 @@ async def read(value, wrap, *, share):
             return (await sent(ends, {"value": wrap(value)}))["value"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(VALUES, st.sampled_from([Serialize, ToPickle]))
 def test_a_shared_value_is_as_if_it_had_been_sent(value, wrap):
     with patch.object(comm, "LEAST", LEAST):
@@ -144,7 +144,7 @@ def test_a_shared_value_is_as_if_it_had_been_sent(value, wrap):
     assert shown(pickle.loads(pickle.dumps(got))) == shown(pickle.loads(pickle.dumps(expected)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(VALUES)
 def test_a_moved_result_is_what_it_was(value):
     with patch.object(worker, "LEAST", LEAST):

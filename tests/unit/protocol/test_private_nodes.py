@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-START = """\
+PROGRAM = """\
 import asyncio, gc, os, sys
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
@@ -14,14 +14,35 @@ async def started():
 node = asyncio.run(started())
 path = node.local_directory
 assert os.path.isdir(path)
+child = os.fork()
+if not child:
+    sys.exit(0)  # runs what a process has registered for its end
+os.waitpid(child, 0)
+print("after a fork:", os.path.isdir(path))
+
+reads, writes = os.pipe()
+child = os.fork()
+if not child:
+    os.close(writes)
+    os.read(reads, 1)
+    sys.exit(0)  # it outlives its parent's node, and prints nothing
+node._private_directory.release()
+os.close(writes)
+os.waitpid(child, 0)
+print("after the release:", os.path.isdir(path))
+
+node = asyncio.run(started())  # never closed
+path = node.local_directory
+del node
+gc.collect()
+print("without a node:", os.path.isdir(path))
 """
 
 
-def run(code, tmp_path):
-    """Run a program whose nodes have their directories in an empty one."""
+def test_directories_are_left_alone_by_forks_and_removed_with_their_node(tmp_path):
     done = subprocess.run(
         # Python 3.12 warns of each fork in a program with threads.
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", START + code],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM],
         env={"TMPDIR": str(tmp_path), "DASK_LOGGING__DISTRIBUTED": "warning"},
         capture_output=True,
         text=True,
@@ -29,37 +50,6 @@ def run(code, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-def test_a_node_that_was_never_closed_leaves_nothing(tmp_path):
-    run("del node; gc.collect()", tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_fork_leaves_the_directory_of_its_parent_alone(tmp_path):
-    code = """
-child = os.fork()
-if not child:
-    sys.exit(0)  # runs what a process has registered for its end
-os.waitpid(child, 0)
-print(os.path.isdir(path))
-"""
-    assert run(code, tmp_path) == "True\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_fork_that_outlives_its_parent_s_node_prints_nothing(tmp_path):
-    code = """
-reads, writes = os.pipe()
-child = os.fork()
-if not child:
-    os.close(writes)
-    os.read(reads, 1)
-    sys.exit(0)
-node._private_directory.release()
-os.close(writes)
-os.waitpid(child, 0)
-"""
-    run(code, tmp_path)
+    found = ["after a fork: True", "after the release: False", "without a node: False"]
+    assert done.stdout.splitlines() == found
     assert list(tmp_path.iterdir()) == []
