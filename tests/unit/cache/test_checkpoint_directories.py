@@ -2,7 +2,6 @@
 
 import os
 import stat
-import threading
 import time
 
 import pytest
@@ -54,37 +53,17 @@ def test_later_try_wins_and_the_earlier_one_is_told(checkpoints):
     assert (later.path / "state").read_text() == "3"
 
 
-def test_tries_that_begin_at_once_have_different_directories(checkpoints):
+def test_tries_that_begin_at_once_have_different_directories(checkpoints, at_once):
     (checkpoints.begin("cluster", "call").path / "state").write_text("3")
-    barrier, begun = threading.Barrier(8), []
-
-    def begin():
-        barrier.wait()
-        begun.append(checkpoints.begin("cluster", "call"))
-
-    threads = [threading.Thread(target=begin) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    begun = at_once(lambda _: checkpoints.begin("cluster", "call"), range(8))
     left = [one._path for one in begun if one._path.is_dir()]
     assert len({one._path for one in begun}) == 8
     assert [(path / "state").read_text() for path in left] == ["3"]
 
 
-def test_first_tries_that_begin_at_once_do_not_write_beside_each_other(checkpoints):
+def test_first_tries_that_begin_at_once_do_not_write_beside_each_other(checkpoints, at_once):
     for attempt in range(20):
-        barrier, begun = threading.Barrier(4), []
-
-        def begin(barrier=barrier, begun=begun, call=f"call-{attempt}"):
-            barrier.wait()
-            begun.append(checkpoints.begin("cluster", call))
-
-        threads = [threading.Thread(target=begin) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        begun = at_once(lambda _, n=attempt: checkpoints.begin("cluster", f"call-{n}"), range(4))
         assert len([one for one in begun if one._path.is_dir()]) == 1
 
 

@@ -82,18 +82,6 @@ def test_decorator_without_arguments_remembers_in_the_users_directory(tmp_path, 
     assert (tmp_path / "scalable" / "results").is_dir()
 
 
-def test_function_that_cannot_be_followed_runs_each_time(store, caplog):
-    lock = threading.Lock()
-
-    @cached(store=store)
-    def stamped():
-        with lock:
-            return time.time_ns()
-
-    assert stamped() != stamped()
-    assert caplog.text.count("not cached") == 1
-
-
 def test_file_counts_by_name_and_content(tmp_path):
     one, other = tmp_path / "a", tmp_path / "b"
     for directory in (one, other):

@@ -20,11 +20,6 @@ FACTS = {"parts": {}, "function": "f", "cost_s": 1.0}
 
 
 @pytest.fixture
-def store(tmp_path):
-    return ResultStore.open(tmp_path / "results")
-
-
-@pytest.fixture
 def second(store):
     """Return the store as another process has it."""
     return ResultStore.open(store.url)
@@ -86,23 +81,14 @@ def test_a_lease_whose_taker_died_on_the_way_is_taken_over(store, second, monkey
     assert third.lease(KEY, "three").is_held()
 
 
-def test_one_of_many_takes_a_stale_lease_over(store):
+def test_one_of_many_takes_a_stale_lease_over(store, at_once):
     for round_ in range(10):
         key = hashlib.sha256(str(round_).encode()).hexdigest()
         store.lease(key, f"gone {round_}")
         age(store, key)
         stores = [ResultStore(store.url) for _ in range(8)]
-        barrier, taken = threading.Barrier(8), []
-
-        def take(one, key=key, barrier=barrier, taken=taken):
-            barrier.wait(60)
-            taken.append(one.lease(key, "taker"))
-
-        threads = [threading.Thread(target=take, args=(one,)) for one in stores]
-        [thread.start() for thread in threads]
-        [thread.join(60) for thread in threads]
+        taken = at_once(lambda one, key=key: one.lease(key, "taker"), stores)
         assert sum(lease is not None for lease in taken) == 1
-        assert len(taken) == 8
 
 
 @pytest.mark.parametrize("skew", [-86400, 86400])

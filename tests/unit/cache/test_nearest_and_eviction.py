@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import threading
 
 import pytest
 from hypothesis import given
@@ -241,19 +240,16 @@ def test_what_a_library_of_objects_raises_is_a_miss_and_no_error(tmp_path, monke
     assert len(caplog.records) == 2
 
 
-def test_threads_share_a_store(tmp_path):
+def test_threads_share_a_store(tmp_path, at_once):
     store = ResultStore.open(tmp_path / "results")
-    wrong = []
 
-    def work(start):
-        for number in range(start, start + 60):
-            put(store, number % 80, value=number % 80, scenario=str(number % 80))
-            found = store.get(key_of(number % 80))
-            near = store.nearest("model.run", {"scenario": str(number % 80)})
-            if found.value() != number % 80 or near.key != key_of(number % 80):
-                wrong.append(number)
+    def wrong(start):
+        found = []
+        for number in (n % 80 for n in range(start, start + 60)):
+            put(store, number, value=number, scenario=str(number))
+            near = store.nearest("model.run", {"scenario": str(number)})
+            if store.get(key_of(number)).value() != number or near.key != key_of(number):
+                found.append(number)
+        return found
 
-    threads = [threading.Thread(target=work, args=(n * 20,)) for n in range(4)]
-    [thread.start() for thread in threads]
-    [thread.join(60) for thread in threads]
-    assert wrong == []
+    assert at_once(wrong, [20 * n for n in range(4)]) == [[]] * 4

@@ -4,14 +4,11 @@ import threading
 import time
 from functools import partial
 
-import pytest
-
 from scalable.cache import calls
 from scalable.cache.calls import NOT_COMPARED, CachedFunction, Misses
 from scalable.cache.decorator import cached
 from scalable.cache.key import KeyMaker
 from scalable.cache.outcomes import heard_by
-from scalable.cache.store import ResultStore
 from scalable.model.cache_outcomes import OutcomeKind
 
 
@@ -21,11 +18,6 @@ def fit(x, factor=2):
 
 def fail(x):
     raise OSError("no data")
-
-
-@pytest.fixture
-def store(tmp_path):
-    return ResultStore.open(tmp_path / "results")
 
 
 def remembered(store, function, *args):

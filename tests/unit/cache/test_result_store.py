@@ -24,11 +24,6 @@ FACTS = {"parts": {"argument:year": "2050"}, "function": "model.run", "cost_s": 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
-@pytest.fixture
-def store(tmp_path):
-    return ResultStore.open(tmp_path / "results")
-
-
 def path_of(store, key=KEY):
     return store._place._path(key)
 

@@ -98,21 +98,13 @@ def test_a_damaged_result_answers_nothing_and_is_not_kept(run, tmp_path):
     assert values(run("c", "b")) == ["again"]
 
 
-def test_many_threads_take_each_result_once(run):
+def test_many_threads_take_each_result_once(run, at_once):
     first = run("a")
     for number in range(40):
         first.keep(KEY, number, DESCRIBED)
-    second, taken = run("b", "a"), []
-
-    def take():
-        taken.extend([second.take(KEY).value() for _ in range(10)])
-
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(taken) == list(range(40))
+    second = run("b", "a")
+    taken = at_once(lambda _: [second.take(KEY).value() for _ in range(10)], range(4))
+    assert sorted(number for part in taken for number in part) == list(range(40))
 
 
 def test_results_of_runs_that_ended_long_ago_are_removed(run, tmp_path):
