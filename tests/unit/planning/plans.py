@@ -1,5 +1,7 @@
 """Requests, work and problems to plan for."""
 
+from hypothesis import strategies as st
+
 from scalable.model import ComponentSpec, DeploymentSpec, Forecast, TaskSpec
 from scalable.planning.frontier import CountBounds
 from scalable.planning.network import make_network
@@ -40,3 +42,19 @@ def problem(work, *, most=1000, total=None, rates=None, slots=1, startup=0.0):
     given = [1.0] * len(tags) if rates is None else rates
     bounds = CountBounds([1] * len(tags), [most] * len(tags), total, given)
     return Problem(network, network, bounds)
+
+
+UNEVEN = Forecast(12.0, 10.0, 18.0, 30.0, samples=30, source="history")
+
+
+@st.composite
+def works(draw, most_pools=4, most_calls=30):
+    """Some pools, each with a task or two, in any order that has no circle."""
+    pools = draw(st.integers(1, most_pools))
+    work = []
+    for number in range(draw(st.integers(pools, pools + 2))):
+        before = [c.task for c in work if draw(st.booleans())]
+        forecast = draw(st.sampled_from([5, 20.0, UNEVEN]))
+        count = draw(st.integers(1, most_calls))
+        work.append(calls(f"t{number}", f"p{number % pools}", count, forecast, before))
+    return work

@@ -6,15 +6,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plans import calls, problem, request, task
+from plans import UNEVEN, calls, problem, request, task, works
 
 from scalable.errors import PlanError
-from scalable.model import Forecast
 from scalable.planning import Knowledge, PlanRequest, Prices, make_plan
 from scalable.planning.frontier import trace
 from scalable.planning.objectives import choose
 
-UNEVEN = Forecast(12.0, 10.0, 18.0, 30.0, samples=30, source="history")
 WORK = [task("simulate", "model", 20, 60.0), task("reduce", "post", 2, 30.0, ["simulate"])]
 PRICES = Prices({"model": 1.0, "post": 1.0})
 
@@ -27,14 +25,8 @@ def plan(deadline=None, budget=None, policy="aggressive", tasks=WORK, **knowledg
 
 @st.composite
 def problems(draw):
-    pools = draw(st.integers(1, 3))
-    work = []
-    for number in range(draw(st.integers(pools, pools + 2))):
-        before = [c.task for c in work if draw(st.booleans())]
-        forecast = draw(st.sampled_from([5, 20.0, UNEVEN]))
-        work.append(
-            calls(f"t{number}", f"p{number % pools}", draw(st.integers(1, 12)), forecast, before)
-        )
+    work = draw(works(most_pools=3, most_calls=12))
+    pools = len({c.tag for c in work})
     rates = [draw(st.sampled_from([1.0, 2.0, 5.0])) for _ in range(pools)]
     made = problem(work, most=6, rates=rates, startup=draw(st.sampled_from([0.0, 30.0])))
     return replace(

@@ -7,16 +7,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from plans import calls, problem
+from plans import UNEVEN, calls, problem, works
 
 from scalable.errors import PlanError
-from scalable.model import Forecast
 from scalable.planning import OBJECTIVES, PlanRequest
 from scalable.planning.frontier import CountBounds, trace
 from scalable.planning.objectives import Point, balanced, choose
 
 CHAIN = [calls("x", "a", 2, 10), calls("y", "b", 4, 10, after=["x"])]
-UNEVEN = Forecast(12.0, 10.0, 18.0, 30.0, samples=30, source="history")
 
 
 def chosen(given, objective, deadline_s=None, policy="aggressive", **more):
@@ -152,26 +150,13 @@ def test_a_deadline_is_read_like_other_lengths_of_time():
     assert PlanRequest.parse("balance", deadline=90).deadline_s == 90
 
 
-@st.composite
-def graphs(draw):
-    """Some pools, each with a task or two, in any order that has no circle."""
-    pools = draw(st.integers(1, 4))
-    work = []
-    for number in range(draw(st.integers(pools, pools + 2))):
-        before = [c.task for c in work if draw(st.booleans())]
-        forecast = draw(st.sampled_from([5, 20.0, UNEVEN]))
-        count = draw(st.integers(1, 30))
-        work.append(calls(f"t{number}", f"p{number % pools}", count, forecast, before))
-    return work
-
-
 def test_no_pool_gets_more_workers_than_it_has_calls():
     """Also where a total of all pools leaves room for more."""
     given = problem([calls("t0", "p0", 1, 5), calls("t1", "p0", 1, UNEVEN)], most=3, total=4)
     assert chosen(given, "minimize time", None, "aggressive").point.workers == (2,)
 
 
-@given(graphs(), st.integers(1, 12), st.none() | st.integers(4, 20), st.booleans())
+@given(works(), st.integers(1, 12), st.none() | st.integers(4, 20), st.booleans())
 def test_counts_grow_from_cost_to_time_and_keep_all_bounds(work, most, total, safe):
     given = problem(work, most=most, total=total)
     assume(total is None or total >= len(given.bounds.least))
@@ -187,7 +172,7 @@ def test_counts_grow_from_cost_to_time_and_keep_all_bounds(work, most, total, sa
     assert all(n <= max(1, most) for n, most in zip(time.workers, useful, strict=True))
 
 
-@given(graphs(), st.floats(0.01, 0.99))
+@given(works(), st.floats(0.01, 0.99))
 def test_no_pool_of_the_cheapest_can_do_with_a_worker_less(work, share):
     given = problem(work, most=12)
     states = trace(given.planned, given.bounds)
@@ -201,7 +186,7 @@ def test_no_pool_of_the_cheapest_can_do_with_a_worker_less(work, share):
             assert given.time_s(fewer) > deadline_s
 
 
-@given(graphs())
+@given(works())
 def test_each_point_of_a_front_is_faster_and_dearer_than_the_one_before(work):
     front = chosen(problem(work, most=12), "balance").front
     for earlier, later in itertools.pairwise(front):

@@ -25,16 +25,6 @@ def test_only_the_owner_can_enter(state):
     assert directory.pem()["tls_worker_key"] == "-----BEGIN key"
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_credential_that_others_can_use_is_refused_by_name(mode):
-    directory = ClusterDirectory.create(record())
-    directory.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
-    key = directory.path / "tls" / "key.pem"
-    key.chmod(mode)
-    with pytest.raises(ClusterError, match="key.pem is accessible to other users"):
-        directory.pem()
-
-
 def test_names_are_unique_among_clusters_that_are_not_embedded():
     ClusterDirectory.create(record("one", embedded=True))
     ClusterDirectory.create(record("one"))
