@@ -18,7 +18,7 @@ child = os.fork()
 if not child:
     sys.exit(0)  # runs what a process has registered for its end
 os.waitpid(child, 0)
-print("after a fork:", os.path.isdir(path))
+print("after a fork:", os.path.isdir(path), flush=True)
 
 reads, writes = os.pipe()
 child = os.fork()
@@ -29,13 +29,13 @@ if not child:
 node._private_directory.release()
 os.close(writes)
 os.waitpid(child, 0)
-print("after the release:", os.path.isdir(path))
+print("after the release:", os.path.isdir(path), flush=True)
 
 node = asyncio.run(started())  # never closed
 path = node.local_directory
 del node
 gc.collect()
-print("without a node:", os.path.isdir(path))
+print("without a node:", os.path.isdir(path), flush=True)
 """
 
 
