@@ -43,19 +43,13 @@ FILES = {
         "dashboard": None,
     },
     "status.json": {
-        "written_at": time.time() + 1e6,
-        "state": "running",
-        "reason": None,
-        "pools": {"a": POOL},
-        "managers": [ROW],
-        "ends_at": 1.0,
-        "idle_ends_at": 1.0,
-        "tasks": {},
+        "written_at": time.time() + 1e6, "state": "running", "reason": None, "pools": {"a": POOL},
+        "managers": [ROW], "ends_at": 1.0, "idle_ends_at": 1.0, "tasks": {},
     },
     "services.json": {"scheduler": HERE, "m": GONE},
     "managers/m/manager.json": {**GONE, "target": "t", "nonce": "abc"},
     "managers/m/spec.json": json.loads(encode_spec(SPEC)),
-}
+}  # fmt: skip
 
 
 def record(name):

@@ -176,9 +176,7 @@ json_values = st.recursive(
         {
             "version": st.just(1),
             "project": st.just({"name": "p"}),
-            "targets": st.fixed_dictionaries(
-                {"t": st.just({"provider": "mine"}) | json_values},
-            ),
+            "targets": st.fixed_dictionaries({"t": st.just({"provider": "mine"}) | json_values}),
             "components": st.fixed_dictionaries({"a": json_values}),
             "tasks": st.dictionaries(names, json_values, max_size=2),
         }

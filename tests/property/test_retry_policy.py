@@ -32,21 +32,18 @@ class OwnError(OSError):
     pass
 
 
-@pytest.mark.parametrize(
-    ("on", "error", "expected"),
-    [
-        ((), ValueError(), True),
-        (("OSError",), ConnectionResetError(), True),
-        (("OSError",), OwnError(), True),
-        (("OSError",), ValueError(), False),
-        (("OwnError",), OwnError(), False),
-        ((f"{__name__}.OwnError",), OwnError(), True),
-        (("ConnectionError",), OSError(), False),
-        (("OutOfMemory",), MemoryError(), True),
-        (("OutOfMemory",), OSError(), False),
-        (("Exception",), OwnError(), True),
-    ],
-)
+@pytest.mark.parametrize(("on", "error", "expected"), [
+    ((), ValueError(), True),
+    (("OSError",), ConnectionResetError(), True),
+    (("OSError",), OwnError(), True),
+    (("OSError",), ValueError(), False),
+    (("OwnError",), OwnError(), False),
+    ((f"{__name__}.OwnError",), OwnError(), True),
+    (("ConnectionError",), OSError(), False),
+    (("OutOfMemory",), MemoryError(), True),
+    (("OutOfMemory",), OSError(), False),
+    (("Exception",), OwnError(), True),
+])  # fmt: skip
 def test_an_error_is_meant_by_its_class_or_a_base_class(on, error, expected):
     assert RetryPolicy(1, 0.0, on).covers(kinds_of(error)) is expected
 

@@ -103,14 +103,9 @@ def shown(value):
         masks = value.mask.tolist() if isinstance(value, np.ma.MaskedArray) else None
         order = value.flags.f_contiguous, value.flags.c_contiguous
         return (
-            type(value),
-            value.dtype,
-            value.shape,
-            order,
-            value.flags.writeable,
-            masks,
+            type(value), value.dtype, value.shape, order, value.flags.writeable, masks,
             listed(value),
-        )
+        )  # fmt: skip
     if isinstance(value, pd.DataFrame):
         return type(value), [shown(value[name]) for name in value], shown(value.index)
     if isinstance(value, (pd.Series, pd.Index)):

@@ -130,34 +130,28 @@ def test_another_version_is_refused_by_its_number(version):
         decode_spec(json.dumps(data))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"version": 1}',
-        '{"version": 1, "spec": {}}',
-        '{"version": 1, "spec": {"odd": 1}}',
-        '{"version": 1, "spec": []}',
-        encode_spec(SPEC)[:-9],
-        encode_spec(SPEC).replace('"slots"', '"lots"'),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "",
+    "[]",
+    "{}",
+    '{"version": 1}',
+    '{"version": 1, "spec": {}}',
+    '{"version": 1, "spec": {"odd": 1}}',
+    '{"version": 1, "spec": []}',
+    encode_spec(SPEC)[:-9],
+    encode_spec(SPEC).replace('"slots"', '"lots"'),
+])  # fmt: skip
 def test_values_that_are_not_a_spec_are_refused(text):
     with pytest.raises(SpecFormatError, match="not a deployment spec"):
         decode_spec(text)
 
 
-@pytest.mark.parametrize(
-    ("value", "named"),
-    [
-        ((1,), "option odd is a tuple"),
-        ({"in": [{1}]}, r"option odd\.in\[0\] is a set"),
-        ({1: 2}, "option odd is a dict"),
-        (float("nan"), "option odd is not a number"),
-    ],
-)
+@pytest.mark.parametrize(("value", "named"), [
+    ((1,), "option odd is a tuple"),
+    ({"in": [{1}]}, r"option odd\.in\[0\] is a set"),
+    ({1: 2}, "option odd is a dict"),
+    (float("nan"), "option odd is not a number"),
+])  # fmt: skip
 def test_an_option_without_a_json_form_is_refused_by_its_name(value, named):
     with pytest.raises(TypeError, match=named):
         encode_spec(replace(SPEC, options={"odd": value}))

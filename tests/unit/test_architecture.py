@@ -226,23 +226,20 @@ def test_no_test_sleeps_for_long():
     assert not found, f"more than {LONGEST_SLEEP_S} s: {', '.join(found)}"
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("time.NAP(0.3)", True),
-        ("await asyncio.NAP(1_000)", True),
-        ("'import time; time.NAP(600)'", True),
-        ("'[ -z $X ] || NAP 1; exit'", True),
-        ("asyncio.to_thread(time.NAP, 60)", True),
-        ("Thread(target=time.NAP, args=(100,))", True),
-        ("time.NAP(0.2)", False),
-        ("time.NAP(pause_s)", False),
-        ("time.NAP(3 * PAUSE_S)", False),
-        ("'while :; do NAP .05; done'", False),
-        ("@pytest.mark.slow\ndef test_it():\n    time.NAP(9)", False),
-        ("pytestmark = pytest.mark.slow\ntime.NAP(9)", False),
-        ("@pytest.mark.slow\ndef test_it():\n    pass\ntime.NAP(9)", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "found"), [
+    ("time.NAP(0.3)", True),
+    ("await asyncio.NAP(1_000)", True),
+    ("'import time; time.NAP(600)'", True),
+    ("'[ -z $X ] || NAP 1; exit'", True),
+    ("asyncio.to_thread(time.NAP, 60)", True),
+    ("Thread(target=time.NAP, args=(100,))", True),
+    ("time.NAP(0.2)", False),
+    ("time.NAP(pause_s)", False),
+    ("time.NAP(3 * PAUSE_S)", False),
+    ("'while :; do NAP .05; done'", False),
+    ("@pytest.mark.slow\ndef test_it():\n    time.NAP(9)", False),
+    ("pytestmark = pytest.mark.slow\ntime.NAP(9)", False),
+    ("@pytest.mark.slow\ndef test_it():\n    pass\ntime.NAP(9)", True),
+])  # fmt: skip
 def test_the_search_finds_long_sleeps(text, found):
     assert bool(long_sleeps(text.replace("NAP", "sleep"))) is found

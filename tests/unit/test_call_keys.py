@@ -106,32 +106,16 @@ DIFFERENT = [
     [np.array([1], "M8[s]"), np.array([1], "M8[ms]"), np.array([1], "m8[s]"), np.array([1])],
     [np.zeros(2, [("a", "i4"), ("b", "i4")]), np.zeros(2, [("a", "i4"), ("c", "i4")])],
     [TABLE, TABLE.rename(columns={"a": "c"}), TABLE.iloc[::-1], TABLE.assign(a=[1.0, 2.0])],
-    [
-        TABLE,
-        TABLE.set_index("a"),
-        TABLE["a"],
-        TABLE[["a"]],
-        TABLE["a"].rename("z"),
-        TABLE[["b", "a"]],
-    ],
+    [TABLE, TABLE.set_index("a"), TABLE["a"], TABLE[["a"]], TABLE["a"].rename("z"), TABLE[["b", "a"]]],
     [pd.Categorical(["a", "b"]), pd.Categorical(["a", "b"], ordered=True), pd.Series(["a", "b"])],
     [pd.Categorical(["a"]), pd.Categorical(["a"], categories=["a", "b"])],
     [pd.Series([1, None], dtype="Int64"), pd.Series([1, None]), pd.Series([1, 0], dtype="Int64")],
     [pd.to_datetime(["2026-01-01"]), pd.to_datetime(["2026-01-01"]).tz_localize("UTC")],
     [pd.RangeIndex(2), pd.Index([0, 1]), pd.Index([0.0, 1.0])],
-    [
-        functools.partial(identity, 1),
-        functools.partial(identity, 2),
-        functools.partial(identity, x=1),
-    ],
+    [functools.partial(identity, 1), functools.partial(identity, 2), functools.partial(identity, x=1)],
     [int, float, str, Point, Place, identity, key, math.sin, np.sin, np.cos],
-    [
-        np.random.default_rng(1),
-        np.random.default_rng(2),
-        np.random.RandomState(1),
-        random.Random(1),
-    ],
-]
+    [np.random.default_rng(1), np.random.default_rng(2), np.random.RandomState(1), random.Random(1)],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("values", DIFFERENT, ids=lambda v: type(v[0]).__name__)
@@ -185,19 +169,10 @@ def test_what_a_cached_property_keeps_has_no_part_in_the_key():
     assert key_of(looked_at) == key_of(Curve(2))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        threading.Lock(),
-        io.StringIO(),
-        (n for n in range(3)),
-        [threading.Event()],
-        {"deep": {"er": threading.Lock()}},
-        np.random.default_rng(),
-        sys._getframe(),
-    ],
-    ids=lambda v: type(v).__name__,
-)
+@pytest.mark.parametrize("value", [
+    threading.Lock(), io.StringIO(), (n for n in range(3)), [threading.Event()],
+    {"deep": {"er": threading.Lock()}}, np.random.default_rng(), sys._getframe(),
+], ids=lambda v: type(v).__name__)  # fmt: skip
 def test_value_without_stable_content_is_an_error_that_names_the_argument(value):
     with pytest.raises(UnstableValueError, match=r"argument x of .*identity"):
         key_of(value)
@@ -483,15 +458,12 @@ def undefined(x):
     return nowhere(x)  # noqa: F821
 
 
-@pytest.mark.parametrize(
-    ("function", "named"),
-    [
-        (locked, "LOCK"),
-        (evaluating, r"eval\(\)"),
-        (importing, r"importlib.import_module\(\)"),
-        (undefined, "nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("function", "named"), [
+    (locked, "LOCK"),
+    (evaluating, r"eval\(\)"),
+    (importing, r"importlib.import_module\(\)"),
+    (undefined, "nowhere"),
+])  # fmt: skip
 def test_reference_that_cannot_be_followed_is_named_unless_depends_on_is_given(function, named):
     with pytest.raises(UnfollowedReferencesError, match=named):
         key(function, 1)

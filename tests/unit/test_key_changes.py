@@ -174,17 +174,13 @@ class Permissive:
         return 1
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        [Permission(0), Permission.READ, Permission.READ | Permission.WRITE],
-        [measured("m"), measured("km")],
-        [np.ma.array([1], hard_mask=True), np.ma.array([1])],
-        [maker_of_a_package(1), maker_of_a_package(2)],
-        [Permissive(1), Permissive(2)],
-    ],
-    ids=["flags", "subclass of an array", "hard mask", "closure of a package", "any attribute"],
-)
+@pytest.mark.parametrize("values", [
+    [Permission(0), Permission.READ, Permission.READ | Permission.WRITE],
+    [measured("m"), measured("km")],
+    [np.ma.array([1], hard_mask=True), np.ma.array([1])],
+    [maker_of_a_package(1), maker_of_a_package(2)],
+    [Permissive(1), Permissive(2)],
+], ids=["flags", "subclass of an array", "hard mask", "closure of a package", "any attribute"])  # fmt: skip
 def test_arguments_are_told_apart(values):
     keys = [KeyMaker().key(repr, (value,), {}).digest for value in values]
     assert len(set(keys)) == len(values)

@@ -67,8 +67,7 @@ def test_several_pools_keep_their_proportions():
 
 
 @given(
-    st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 50), min_size=2),
-    st.integers(1, 400),
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 50), min_size=2), st.integers(1, 400)
 )
 def test_shares_add_up_and_empty_no_pool_without_need(wanted, total):
     working = {tag for tag, count in wanted.items() if count}

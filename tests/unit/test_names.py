@@ -95,37 +95,28 @@ def test_an_option_that_begins_with_a_dash_is_refused(option):
     assert "begins with '-'" in found.message
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("interface", "eth0;id"),
-        ("interface", "an-interface-of-24-letters"),
-        ("directives", ["mail-type=END"]),
-        ("logs", "/runs/50%"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [
+    ("interface", "eth0;id"),
+    ("interface", "an-interface-of-24-letters"),
+    ("directives", ["mail-type=END"]),
+    ("logs", "/runs/50%"),
+])  # fmt: skip
 def test_an_option_that_slurm_would_misread_is_refused(key, value):
     (found,) = refused({"targets": {"hpc": {"provider": "slurm", key: value}}})
     assert found.path[:3] == ("targets", "hpc", key)
     assert "cannot be" in found.message
 
 
-@pytest.mark.parametrize(
-    ("changes", "path"),
-    [
-        ({"project": {"name": "--all"}}, ("project", "name")),
-        ({"project": {"name": "\u202egnp"}}, ("project", "name")),
-        ({"tasks": {"-t": {"component": "a"}}}, ("tasks", "-t")),
-        ({"components": {"a": {"tags": ["--x"]}}}, ("components", "a", "tags", 0)),
-        (
-            {"components": {"a": {"mounts": {"/a\nb": "/c"}}}},
-            ("components", "a", "mounts", "/a\nb"),
-        ),
-        ({"components": {"a": {"mounts": {"/a": "/c\x1b"}}}}, ("components", "a", "mounts", "/a")),
-        ({"components": {"a": {"env": {"A": "\0"}}}}, ("components", "a", "env", "A")),
-        ({"components": {"-a": {}}}, ("components", "-a")),
-    ],
-)
+@pytest.mark.parametrize(("changes", "path"), [
+    ({"project": {"name": "--all"}}, ("project", "name")),
+    ({"project": {"name": "\u202egnp"}}, ("project", "name")),
+    ({"tasks": {"-t": {"component": "a"}}}, ("tasks", "-t")),
+    ({"components": {"a": {"tags": ["--x"]}}}, ("components", "a", "tags", 0)),
+    ({"components": {"a": {"mounts": {"/a\nb": "/c"}}}}, ("components", "a", "mounts", "/a\nb")),
+    ({"components": {"a": {"mounts": {"/a": "/c\x1b"}}}}, ("components", "a", "mounts", "/a")),
+    ({"components": {"a": {"env": {"A": "\0"}}}}, ("components", "a", "env", "A")),
+    ({"components": {"-a": {}}}, ("components", "-a")),
+])  # fmt: skip
 def test_each_other_name_is_checked(changes, path):
     (found,) = refused(changes)
     assert found.path == path
@@ -197,15 +188,12 @@ def test_a_local_session_checks_its_names(pools):
         ScalableSession.local(pools)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("up", "--name", "../victim"),
-        ("manager", "attach", "one", "--id", "../victim"),
-        ("manager", "attach", "one", "--id", "scheduler"),
-        ("scale", "one", "../a=3"),
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ("up", "--name", "../victim"),
+    ("manager", "attach", "one", "--id", "../victim"),
+    ("manager", "attach", "one", "--id", "scheduler"),
+    ("scale", "one", "../a=3"),
+])  # fmt: skip
 def test_a_bad_name_on_the_command_line_is_named(arguments, capsys):
     assert main(list(arguments)) not in (0, 1)
     assert "cannot be the" in capsys.readouterr().err
@@ -227,19 +215,16 @@ def test_the_default_name_of_a_cluster_is_a_name(project):
 # Where it is rendered ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"environment": {"X=1;touch PWN;Y": "1"}},
-        {"environment": {"X": "a\0b"}},
-        {"name": "a\n#SBATCH --uid=0"},
-        {"name": "a b"},
-        {"options": {"queue": "--wrap=id"}},
-        {"options": {"account": "a\nb"}},
-        {"options": {"directives": ("--a\n#SBATCH --uid=0",)}},
-        {"log": "a\nb"},
-    ],
-)
+@pytest.mark.parametrize("changes", [
+    {"environment": {"X=1;touch PWN;Y": "1"}},
+    {"environment": {"X": "a\0b"}},
+    {"name": "a\n#SBATCH --uid=0"},
+    {"name": "a b"},
+    {"options": {"queue": "--wrap=id"}},
+    {"options": {"account": "a\nb"}},
+    {"options": {"directives": ("--a\n#SBATCH --uid=0",)}},
+    {"log": "a\nb"},
+])  # fmt: skip
 def test_no_script_is_rendered_with_a_bad_name(changes):
     given = {"name": "n", "component": ComponentSpec("a"), "options": {}} | changes
     with pytest.raises(ProviderError, match="cannot be|NUL"):
@@ -332,16 +317,10 @@ def dangling(path):
     path.symlink_to("nowhere")
 
 
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [
-        (fifo, "a named pipe"),
-        (listener, "a socket"),
-        (link, "a symbolic link"),
-        (dangling, "a symbolic link"),
-        (os.mkdir, "a directory"),
-    ],
-)
+@pytest.mark.parametrize(("make", "kind"), [
+    (fifo, "a named pipe"), (listener, "a socket"), (link, "a symbolic link"),
+    (dangling, "a symbolic link"), (os.mkdir, "a directory"),
+])  # fmt: skip
 def test_an_access_file_replaces_only_files(cluster, tmp_path, monkeypatch, make, kind):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "access"

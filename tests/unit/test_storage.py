@@ -19,41 +19,27 @@ def memory():
     return Storage(f"memory://{uuid.uuid4().hex}")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "results",
-        "./a:b",
-        "file:results",
-        "file:///data/p@q",
-        "file:///data/what?",
-        "s3://bucket",
-        "s3://bucket/deep/prefix",
-        "gs://bucket/prefix",
-        "memory://",
-        "memory://harvest",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "results", "./a:b", "file:results", "file:///data/p@q", "file:///data/what?", "s3://bucket",
+    "s3://bucket/deep/prefix", "gs://bucket/prefix", "memory://", "memory://harvest",
+])  # fmt: skip
 def test_urls_of_storages(text):
     assert url_fault(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "problem", "secret"),
-    [
-        ("s3://KEY:hidden@bucket/p", "must not contain a user or a password", True),
-        ("gs://hidden@bucket", "must not contain a user or a password", True),
-        ("ftp://ann:hidden@host/p", "must not contain a user or a password", True),
-        ("s3://bucket/p?secret=hidden", "must not contain a query (?...)", True),
-        ("https://host/p?token=hidden", "must not contain a query (?...)", True),
-        ("simplecache::s3://k:hidden@bucket", "must be one URL, not a chain of URLs", True),
-        ("simplecache::s3://bucket", "must be one URL, not a chain of URLs", False),
-        ("https://host/p", "must not have the scheme 'https'", False),
-        ("C:results", "must not have the scheme 'c'", False),
-        ("s3:bucket", "must name a bucket", False),
-        ("gs:///prefix", "must name a bucket", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem", "secret"), [
+    ("s3://KEY:hidden@bucket/p", "must not contain a user or a password", True),
+    ("gs://hidden@bucket", "must not contain a user or a password", True),
+    ("ftp://ann:hidden@host/p", "must not contain a user or a password", True),
+    ("s3://bucket/p?secret=hidden", "must not contain a query (?...)", True),
+    ("https://host/p?token=hidden", "must not contain a query (?...)", True),
+    ("simplecache::s3://k:hidden@bucket", "must be one URL, not a chain of URLs", True),
+    ("simplecache::s3://bucket", "must be one URL, not a chain of URLs", False),
+    ("https://host/p", "must not have the scheme 'https'", False),
+    ("C:results", "must not have the scheme 'c'", False),
+    ("s3:bucket", "must name a bucket", False),
+    ("gs:///prefix", "must name a bucket", False),
+])  # fmt: skip
 def test_texts_that_are_no_urls_of_storages(text, problem, secret):
     fault = url_fault(text)
     assert (fault.problem, fault.secret) == (problem, secret)

@@ -16,19 +16,10 @@ from scalable.units import (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("20G", 20 * 10**9),
-        ("20GB", 20 * 10**9),
-        ("20Gi", 20 * 2**30),
-        ("512MiB", 512 * 2**20),
-        ("1.5 TB", 1_500_000_000_000),
-        ("2k", 2000),
-        (123, 123),
-        ("0", 0),
-    ],
-)
+@pytest.mark.parametrize(("text", "count"), [
+    ("20G", 20 * 10**9), ("20GB", 20 * 10**9), ("20Gi", 20 * 2**30), ("512MiB", 512 * 2**20),
+    ("1.5 TB", 1_500_000_000_000), ("2k", 2000), (123, 123), ("0", 0),
+])  # fmt: skip
 def test_bytes_are_read_as_dask_and_kubernetes_read_them(text, count):
     assert parse_bytes(text) == count
 
@@ -39,21 +30,10 @@ def test_invalid_amounts_of_memory_are_refused(text):
         parse_bytes(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90s", 90),
-        ("10m", 600),
-        ("1h30m", 5400),
-        ("2 days", 172800),
-        ("500ms", 0.5),
-        ("1.5h", 5400),
-        ("01:00:30", 3630),
-        ("1-00:00:00", 86400),
-        (12.5, 12.5),
-        ("12", 12),
-    ],
-)
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("90s", 90), ("10m", 600), ("1h30m", 5400), ("2 days", 172800), ("500ms", 0.5), ("1.5h", 5400),
+    ("01:00:30", 3630), ("1-00:00:00", 86400), (12.5, 12.5), ("12", 12),
+])  # fmt: skip
 def test_durations(text, seconds):
     assert parse_duration(text) == seconds
 
@@ -75,19 +55,10 @@ def test_invalid_durations_are_refused(text):
         parse_duration(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("30", 1800),
-        (30, 1800),
-        ("10:30", 630),
-        ("04:00:00", 14400),
-        ("1-12", 129600),
-        ("1-12:30", 131400),
-        ("2-00:00:01", 172801),
-        ("4h", 14400),
-    ],
-)
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("30", 1800), (30, 1800), ("10:30", 630), ("04:00:00", 14400), ("1-12", 129600),
+    ("1-12:30", 131400), ("2-00:00:01", 172801), ("4h", 14400),
+])  # fmt: skip
 def test_walltimes_are_read_as_sbatch_reads_them(text, seconds):
     assert parse_walltime(text) == seconds
 
@@ -104,19 +75,11 @@ def test_sizes_and_times_are_printed_for_people():
     assert shown == ["1.2 ms", "0.34 s", "12.4 s", "3 m 05 s", "2 h 07 m", "1 d 03 h"]
 
 
-@pytest.mark.parametrize(
-    ("amount", "unit", "text"),
-    [
-        (12.5, "USD", "12.50"),
-        (0.1, "USD", "0.10"),
-        (0.0123, "USD", "0.012"),
-        (0.000314, "EUR", "0.00031"),
-        (0.0, "USD", "0.00"),
-        (1250.4, "worker-seconds", "1250"),
-        (0.42, "worker-seconds", "0.42"),
-        (0.0, "worker-seconds", "0"),
-    ],
-)
+@pytest.mark.parametrize(("amount", "unit", "text"), [
+    (12.5, "USD", "12.50"), (0.1, "USD", "0.10"), (0.0123, "USD", "0.012"),
+    (0.000314, "EUR", "0.00031"), (0.0, "USD", "0.00"), (1250.4, "worker-seconds", "1250"),
+    (0.42, "worker-seconds", "0.42"), (0.0, "worker-seconds", "0"),
+])  # fmt: skip
 def test_a_small_amount_does_not_look_like_nothing(amount, unit, text):
     assert format_amount(amount, unit) == text
 

@@ -40,13 +40,8 @@ def test_a_result_comes_back_with_its_description(store):
     assert found.value() == {"a": [1, 2]}
     assert found.entry == put == store.entry(KEY)
     assert (put.key, put.function, put.cost_s, put.task, put.tag, put.run) == (
-        KEY,
-        "model.run",
-        2.0,
-        "run",
-        "small",
-        "r1",
-    )
+        KEY, "model.run", 2.0, "run", "small", "r1",
+    )  # fmt: skip
     assert put.parts == {"argument:year": "2050"}
     assert put.host
     assert list(store.entries()) == [put]
@@ -213,20 +208,10 @@ def sealed(header, payload=b"", version=VERSION):
 
 def sound_header(payload):
     return {
-        "key": KEY,
-        "parts": {},
-        "function": "f",
-        "created": 1.0,
-        "cost_s": 1.0,
-        "size": len(payload),
-        "task": "",
-        "tag": "",
-        "run": "",
-        "host": "",
-        "digest": hashlib.sha256(payload).hexdigest(),
-        "sizes": [len(payload)],
-        "read_only": [],
-    }
+        "key": KEY, "parts": {}, "function": "f", "created": 1.0, "cost_s": 1.0,
+        "size": len(payload), "task": "", "tag": "", "run": "", "host": "",
+        "digest": hashlib.sha256(payload).hexdigest(), "sizes": [len(payload)], "read_only": [],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, 2**32 - 1])
@@ -243,25 +228,11 @@ def test_an_entry_of_another_version_is_a_miss_and_is_replaced(store, version):
     assert store.get(KEY).value() == "mine"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"key": 5},
-        {"parts": []},
-        {"parts": {"a": 1}},
-        {"function": None},
-        {"created": "now"},
-        {"size": 10**15},
-        {"sizes": []},
-        {"sizes": [-1]},
-        {"sizes": ["1"]},
-        {"sizes": 5},
-        {"sizes": [10**30]},
-        {"digest": 5},
-        {"read_only": ["0"]},
-        {"host": 5},
-    ],
-)
+@pytest.mark.parametrize("change", [
+    {"key": 5}, {"parts": []}, {"parts": {"a": 1}}, {"function": None}, {"created": "now"},
+    {"size": 10**15}, {"sizes": []}, {"sizes": [-1]}, {"sizes": ["1"]}, {"sizes": 5},
+    {"sizes": [10**30]}, {"digest": 5}, {"read_only": ["0"]}, {"host": 5},
+])  # fmt: skip
 def test_a_sealed_header_with_other_values_is_a_miss(store, change):
     payload = pickle.dumps("other")
     path_of(store).parent.mkdir(parents=True)

@@ -206,10 +206,6 @@ def test_the_causes_of_calls_that_ran():
         call("", Ended.UNKEPT),
     ]
     assert causes(earlier, later) == {
-        RerunCause.GONE: 1,
-        RerunCause.NEW: 3,
-        RerunCause.FAILED: 1,
-        RerunCause.CODE: 1,
-        RerunCause.ENVIRONMENT: 1,
-        RerunCause.UNKEYED: 1,
-    }
+        RerunCause.GONE: 1, RerunCause.NEW: 3, RerunCause.FAILED: 1, RerunCause.CODE: 1,
+        RerunCause.ENVIRONMENT: 1, RerunCause.UNKEYED: 1,
+    }  # fmt: skip

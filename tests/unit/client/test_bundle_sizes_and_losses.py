@@ -37,13 +37,7 @@ def test_the_first_call_goes_alone():
 
 @pytest.mark.parametrize(
     ("mean_s", "backlog", "expected"),
-    [
-        (1.0, 1000, 1),
-        (0.01, 1000, 10),
-        (0.01, 12, 3),
-        (1e-6, 10**6, LARGEST_BUNDLE),
-        (1e-6, 1, 1),
-    ],
+    [(1.0, 1000, 1), (0.01, 1000, 10), (0.01, 12, 3), (1e-6, 10**6, LARGEST_BUNDLE), (1e-6, 1, 1)],
 )
 def test_bundles_are_short_and_leave_work_for_the_other_slots(mean_s, backlog, expected):
     assert sizing_of(mean_s).size(backlog, 2) == expected

@@ -59,39 +59,30 @@ def names_run(prepared):
 # What comes out -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [
-        ((gather, "a", "text", 3.5, None), (1, "text", 3.5, None)),
-        ((gather, (inc, (inc, "a"))), (3,)),
-        ((sum, ["a", "a", (inc, "a")]), 4),
-        ((gather, ("a", "text"), {"a"}, [["b"]]), ((1, "text"), {1}, [[2]])),
-        ((gather, Point("a", "b")), (Point(1, 2),)),
-        ((gather, {"k": "a"}), ({"k": "a"},)),
-        ((gather, {"k": (inc, 1)}), ({"k": (inc, 1)},)),
-        ((gather, ("x", 0)), ("a tuple's",)),
-        ((gather, "alias"), (2,)),
-        ((gather, (1, [])), ((1, []),)),
-        ((gather,), ()),
-        ("alias", 2),
-        ("text", "text"),
-        (["a", "b", "text"], [1, 2, "text"]),
-        ({"k": "a"}, {"k": "a"}),
-        ((), ()),
-        ((gather, "empty", "long"), ([], "x" * 5000)),
-    ],
-)
+@pytest.mark.parametrize(("node", "expected"), [
+    ((gather, "a", "text", 3.5, None), (1, "text", 3.5, None)),
+    ((gather, (inc, (inc, "a"))), (3,)),
+    ((sum, ["a", "a", (inc, "a")]), 4),
+    ((gather, ("a", "text"), {"a"}, [["b"]]), ((1, "text"), {1}, [[2]])),
+    ((gather, Point("a", "b")), (Point(1, 2),)),
+    ((gather, {"k": "a"}), ({"k": "a"},)),
+    ((gather, {"k": (inc, 1)}), ({"k": (inc, 1)},)),
+    ((gather, ("x", 0)), ("a tuple's",)),
+    ((gather, "alias"), (2,)),
+    ((gather, (1, [])), ((1, []),)),
+    ((gather,), ()),
+    ("alias", 2),
+    ("text", "text"),
+    (["a", "b", "text"], [1, 2, "text"]),
+    ({"k": "a"}, {"k": "a"}),
+    ((), ()),
+    ((gather, "empty", "long"), ([], "x" * 5000)),
+])  # fmt: skip
 def test_arguments_are_replaced_by_the_nodes_that_they_name(node, expected):
     graph = {
-        "a": 1,
-        "b": (inc, "a"),
-        "other": "b",
-        "alias": "other",
-        ("x", 0): "a tuple's",
-        "empty": [],
-        "long": "x" * 5000,
-        "node": node,
-    }
+        "a": 1, "b": (inc, "a"), "other": "b", "alias": "other", ("x", 0): "a tuple's", "empty": [],
+        "long": "x" * 5000, "node": node,
+    }  # fmt: skip
     assert run(graph, "node") == expected
     assert dask.get(graph, "node") == expected
 
@@ -193,25 +184,22 @@ def test_keys_are_new_each_time_and_readable():
 # What is refused -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("graph", "keys", "tags", "words"),
-    [
-        ({"a": (inc, "b"), "b": (inc, "a")}, "a", {}, "cycle: a -> b -> a"),
-        ({"a": (inc, "a")}, "a", {}, "cycle: a -> a"),
-        ({"a": "b", "b": "a"}, "a", {}, "cycle: a -> b -> a"),
-        ({"a": 1, "b": (sum, [(inc, "c")]), "c": "b"}, "a", {}, "cycle: b -> c -> b"),
-        ({"z": (inc, "a"), "a": (inc, "b"), "b": (inc, "a")}, "z", {}, "cycle: a -> b -> a"),
-        (GRAPH, "x", {}, "no node 'x', which keys names.*'a', 'b'"),
-        (GRAPH, ["a", ["x"]], {}, "no node 'x', which keys names"),
-        (GRAPH, ("a", "b"), {}, "several names are given as a list"),
-        (GRAPH, {"a"}, {}, "several names are given as a list"),
-        (GRAPH, "a", {"x": "tag"}, "no node 'x', which tags= names"),
-        (dict.fromkeys(map(str, range(99)), 0), "x", {}, "'9' and 89 more"),
-        ({}, "x", {}, "it is empty"),
-        (GRAPH, ["a", ["b", "a"]], {}, "node 'a' stands twice in keys"),
-        ({None: 1}, [], {}, "a node named None"),
-    ],
-)
+@pytest.mark.parametrize(("graph", "keys", "tags", "words"), [
+    ({"a": (inc, "b"), "b": (inc, "a")}, "a", {}, "cycle: a -> b -> a"),
+    ({"a": (inc, "a")}, "a", {}, "cycle: a -> a"),
+    ({"a": "b", "b": "a"}, "a", {}, "cycle: a -> b -> a"),
+    ({"a": 1, "b": (sum, [(inc, "c")]), "c": "b"}, "a", {}, "cycle: b -> c -> b"),
+    ({"z": (inc, "a"), "a": (inc, "b"), "b": (inc, "a")}, "z", {}, "cycle: a -> b -> a"),
+    (GRAPH, "x", {}, "no node 'x', which keys names.*'a', 'b'"),
+    (GRAPH, ["a", ["x"]], {}, "no node 'x', which keys names"),
+    (GRAPH, ("a", "b"), {}, "several names are given as a list"),
+    (GRAPH, {"a"}, {}, "several names are given as a list"),
+    (GRAPH, "a", {"x": "tag"}, "no node 'x', which tags= names"),
+    (dict.fromkeys(map(str, range(99)), 0), "x", {}, "'9' and 89 more"),
+    ({}, "x", {}, "it is empty"),
+    (GRAPH, ["a", ["b", "a"]], {}, "node 'a' stands twice in keys"),
+    ({None: 1}, [], {}, "a node named None"),
+])  # fmt: skip
 def test_ambiguous_graphs_and_keys_are_refused(graph, keys, tags, words):
     with pytest.raises(ClusterError, match=words):
         prepare(graph, keys, None, tags)

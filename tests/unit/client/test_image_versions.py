@@ -35,15 +35,12 @@ def test_another_release_of_distributed_is_an_error_that_names_both_and_the_imag
     assert "allow_version_mismatch: true" in told
 
 
-@pytest.mark.parametrize(
-    ("allows", "packages"),
-    [
-        (True, {"distributed": "2020.1.0"}),
-        (False, {"dask": "2020.1.0"}),
-        (False, {"python": "2.7.18"}),
-        (False, {"scalable": "0.1"}),
-    ],
-)
+@pytest.mark.parametrize(("allows", "packages"), [
+    (True, {"distributed": "2020.1.0"}),
+    (False, {"dask": "2020.1.0"}),
+    (False, {"python": "2.7.18"}),
+    (False, {"scalable": "0.1"}),
+])  # fmt: skip
 def test_other_differences_are_warned_of_once(allows, packages, caplog):
     with caplog.at_level(logging.WARNING, "scalable.client"):
         for _ in range(2):

@@ -48,13 +48,9 @@ def test_image_that_is_a_file_counts_by_its_content(key, tmp_path):
 
 def test_the_environment_and_names_with_a_digest_count_as_they_are_written(key):
     keys = [
-        key(),
-        key(image=f"model:1@sha256:{'0' * 64}"),
-        key(image=f"model:1@sha256:{'1' * 64}"),
-        key(**{"environment:A": "1"}),
-        key(**{"environment:A": "2"}),
-        key(**{"environment:B": "1"}),
-    ]
+        key(), key(image=f"model:1@sha256:{'0' * 64}"), key(image=f"model:1@sha256:{'1' * 64}"),
+        key(**{"environment:A": "1"}), key(**{"environment:A": "2"}), key(**{"environment:B": "1"}),
+    ]  # fmt: skip
     assert len(set(keys)) == len(keys)
     assert key(image=f"model:1@sha256:{'0' * 64}") == keys[1]
 

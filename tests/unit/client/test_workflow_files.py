@@ -64,10 +64,7 @@ def test_the_project_is_the_repository_or_the_directory_of_the_project_file(here
 def test_a_script_brings_its_own_directory(here, tmp_path, monkeypatch):
     write(tmp_path, "scripts/script.py")
     monkeypatch.setattr(
-        sys.modules["__main__"],
-        "__file__",
-        str(tmp_path / "scripts" / "script.py"),
-        raising=False,
+        sys.modules["__main__"], "__file__", str(tmp_path / "scripts" / "script.py"), raising=False
     )
     assert project_of([str(here), str(tmp_path / "scripts")]).base == tmp_path / "scripts"
 

@@ -196,15 +196,11 @@ def started(monkeypatch):
     return names
 
 
-@pytest.mark.parametrize(
-    ("reports", "expected"),
-    [
-        ([("attached", 3.0), ("attached", 0.1)], []),
-        ([("attached", 3.0), ("attached", 29.0), ("lost", 31.0)], ["m"]),
-        ([("lost", 90.0)], ["m"]),
-    ],
-    ids=["it reports again", "it does not report again", "lost for long"],
-)
+@pytest.mark.parametrize(("reports", "expected"), [
+    ([("attached", 3.0), ("attached", 0.1)], []),
+    ([("attached", 3.0), ("attached", 29.0), ("lost", 31.0)], ["m"]),
+    ([("lost", 90.0)], ["m"]),
+], ids=["it reports again", "it does not report again", "lost for long"])  # fmt: skip
 def test_resume_asks_the_scheduler_about_a_manager_of_another_machine(
     place, monkeypatch, started, reports, expected
 ):

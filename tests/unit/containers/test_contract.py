@@ -8,47 +8,35 @@ from scalable.containers.component import PackageVersions, lacking
 from scalable.errors import ProviderError
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        'runc create failed: exec: "python3": executable file not found in $PATH: unknown',
-        "sh: 1: python3: not found in $PATH",
-        'FATAL:   "python3": executable file not found in $PATH',
-        "crun: executable file `python3` not found in $PATH: No such file or directory",
-    ],
-)
+@pytest.mark.parametrize("said", [
+    'runc create failed: exec: "python3": executable file not found in $PATH: unknown',
+    "sh: 1: python3: not found in $PATH",
+    'FATAL:   "python3": executable file not found in $PATH',
+    "crun: executable file `python3` not found in $PATH: No such file or directory",
+])  # fmt: skip
 def test_an_image_without_python(said):
     assert image_fault("site/model:1", said) == "image 'site/model:1' has no program python3"
 
 
-@pytest.mark.parametrize(
-    ("said", "package"),
-    [
-        ("ModuleNotFoundError: No module named 'scalable'", "scalable"),
-        ("/usr/bin/python3: No module named scalable.worker", "scalable"),
-        (
-            "Error for 'scalable.worker' (ModuleNotFoundError: No module named 'scalable')",
-            "scalable",
-        ),
-        ("No module named 'distributed.core'", "distributed"),
-        ("No module named 'dask'", "dask"),
-    ],
-)
+@pytest.mark.parametrize(("said", "package"), [
+    ("ModuleNotFoundError: No module named 'scalable'", "scalable"),
+    ("/usr/bin/python3: No module named scalable.worker", "scalable"),
+    ("Error for 'scalable.worker' (ModuleNotFoundError: No module named 'scalable')", "scalable"),
+    ("No module named 'distributed.core'", "distributed"),
+    ("No module named 'dask'", "dask"),
+])  # fmt: skip
 def test_an_image_without_a_package(said, package):
     fault = image_fault("m", said)
     assert fault == f"the Python of image 'm' does not have the package {package}"
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "No module named 'daskhelpers'",
-        "python3: can't open file 'a.py': No such file",
-        "data.csv: No such file or directory",
-        "exit code 1",
-        "",
-    ],
-)
+@pytest.mark.parametrize("said", [
+    "No module named 'daskhelpers'",
+    "python3: can't open file 'a.py': No such file",
+    "data.csv: No such file or directory",
+    "exit code 1",
+    "",
+])  # fmt: skip
 def test_other_faults_are_not_the_images(said):
     assert image_fault("m", said) is None
 

@@ -6,32 +6,24 @@ from scalable.containers import HostPython, container_name
 from scalable.errors import ProviderError
 
 
-@pytest.mark.parametrize(
-    ("runtime", "image", "reference"),
-    [
-        ("podman", "ghcr.io/site/model:1", "ghcr.io/site/model:1"),
-        ("docker", "docker://ghcr.io/site/model:1", "ghcr.io/site/model:1"),
-        ("apptainer", "ghcr.io/site/model:1", "docker://ghcr.io/site/model:1"),
-        ("apptainer", "docker://python:3.12", "docker://python:3.12"),
-        ("apptainer", "oras://site/model.sif", "oras://site/model.sif"),
-        ("apptainer", "model.sif", "model.sif"),
-        ("apptainer", "/images/model", "/images/model"),
-        ("apptainer", "./sandbox", "./sandbox"),
-    ],
-)
+@pytest.mark.parametrize(("runtime", "image", "reference"), [
+    ("podman", "ghcr.io/site/model:1", "ghcr.io/site/model:1"),
+    ("docker", "docker://ghcr.io/site/model:1", "ghcr.io/site/model:1"),
+    ("apptainer", "ghcr.io/site/model:1", "docker://ghcr.io/site/model:1"),
+    ("apptainer", "docker://python:3.12", "docker://python:3.12"),
+    ("apptainer", "oras://site/model.sif", "oras://site/model.sif"),
+    ("apptainer", "model.sif", "model.sif"),
+    ("apptainer", "/images/model", "/images/model"),
+    ("apptainer", "./sandbox", "./sandbox"),
+])  # fmt: skip
 def test_one_image_serves_each_runtime(request_for, runtime, image, reference):
     assert request_for(runtime, image=image).reference == reference
 
 
-@pytest.mark.parametrize(
-    ("image", "path"),
-    [
-        ("model.sif", "model.sif"),
-        ("/images/model", "/images/model"),
-        ("python:3.12", None),
-        ("oras://site/model.sif", None),
-    ],
-)
+@pytest.mark.parametrize(("image", "path"), [
+    ("model.sif", "model.sif"), ("/images/model", "/images/model"), ("python:3.12", None),
+    ("oras://site/model.sif", None),
+])  # fmt: skip
 def test_files_are_told_from_references(request_for, image, path):
     assert request_for("apptainer", image=image).image_file == path
 

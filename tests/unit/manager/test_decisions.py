@@ -151,13 +151,8 @@ def test_victims_are_unlaunched_then_unconnected_then_idle_then_least_loaded():
     }
     names = ["heavy", "full", "light", "idle", "starting", "unlaunched"]
     assert choose_victims(names, 6, units, workers) == [
-        "unlaunched",
-        "starting",
-        "idle",
-        "full",
-        "light",
-        "heavy",
-    ]
+        "unlaunched", "starting", "idle", "full", "light", "heavy",
+    ]  # fmt: skip
     assert choose_victims(names, -2, units, workers) == []
 
 

@@ -14,13 +14,9 @@ from scalable.providers.local.options import LocalOptions
 from scalable.providers.slurm.options import SlurmOptions
 
 MODELS = {
-    "local": LocalOptions,
-    "slurm": SlurmOptions,
-    "kubernetes": KubernetesOptions,
-    "aws": AWSOptions,
-    "gcp": GCPOptions,
-    "mine": None,
-}
+    "local": LocalOptions, "slurm": SlurmOptions, "kubernetes": KubernetesOptions,
+    "aws": AWSOptions, "gcp": GCPOptions, "mine": None,
+}  # fmt: skip
 
 
 # What no schema can say: it knows no names, no order of counts, no quotes, no environment, and not

@@ -76,10 +76,7 @@ CASES = {
     ),
     "task key": (task("repeat: 3"), "E_BAD_OPTION@8:5 tasks.t.repeat"),
     "target option": (local("queue: short"), "E_UNKNOWN_TARGET_OPTION@6:5 targets.t.queue"),
-    "key of adaptive": (
-        local("adaptive: {min: 1}"),
-        "E_BAD_OPTION@6:16 targets.t.adaptive.min",
-    ),
+    "key of adaptive": (local("adaptive: {min: 1}"), "E_BAD_OPTION@6:16 targets.t.adaptive.min"),
     "provider": (target("    provider: locale\n"), "E_UNKNOWN_PROVIDER@5:15 targets.t.provider"),
     "overlay": (local("overlay: o"), "E_UNKNOWN_OVERLAY@6:14 targets.t.overlay"),
     "component of a task": (
@@ -88,10 +85,7 @@ CASES = {
     ),
     "task of after": (task("after: [x]"), "E_BAD_OPTION@8:13 tasks.t.after[0]"),
     "after itself": (task("after: [t]"), "E_BAD_OPTION@8:13 tasks.t.after[0]"),
-    "duplicate key": (
-        f"{HEAD}{LOCAL}{TAIL}project: {{name: q}}\n",
-        "E_DUPLICATE_KEY@5:1 project",
-    ),
+    "duplicate key": (f"{HEAD}{LOCAL}{TAIL}project: {{name: q}}\n", "E_DUPLICATE_KEY@5:1 project"),
     "duplicate deep key": (
         component("cpus: 1\n    cpus: 2"),
         "E_DUPLICATE_KEY@7:5 components.a.cpus",
@@ -211,15 +205,12 @@ BAD_VALUES = [
     *(task(f"cache: {v}") for v in ("yes", "1", "'true'")),
     *(task(f"retries: {v}") for v in ("-1", "'3'", "1.5", "true", "[3]", "{count: -1}")),
     *(task(f"retries: {{count: 3, {v}}}") for v in ("backoff: 0", "on: OSError", "on: [OsError]")),
-    *(
-        task(f"retries: {{count: 3, on: [{v}]}}")
-        for v in ("int", "a b.C", "KeyboardInterrupt", "1")
-    ),
+    *(task(f"retries: {{count: 3, on: [{v}]}}") for v in ("int", "a b.C", "KeyboardInterrupt", "1")),
     *(task(f"memory_on_retry: {v}") for v in ("1", "0.5x", "x", "true", "[2]", "2y")),
     *(task(f"duration: {v}") for v in ("long", "0", "-1s")),
     *(task(f"outputs: {v}") for v in ("a", "[1]", "{a: 1}", "3")),
     *(task(f"after: {v}") for v in ("t", "{t: 1}")),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD_VALUES)
@@ -234,32 +225,29 @@ def test_every_bad_value_is_a_bad_option_with_its_path(diagnose, text):
         assert diagnostic.hint
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        (component("cpu: 1"), "did you mean 'cpus'?"),
-        (component("cores: 1"), "did you mean 'cpus'?"),
-        (component("RAM: 1G"), "did you mean 'memory'?"),
-        (component("replicas: 2"), "did you mean 'workers'?"),
-        (task("retries: {count: 1, on: [OsError]}"), "did you mean 'OSError'?"),
-        (task("retries: {count: 1, on: [HTTPError]}"), "write other classes as module.Name"),
-        (task("retries: {count: 1, backof: 1s}"), "did you mean 'backoff'?"),
-        (component("zzz: 1"), "known: image, runtime, cpus"),
-        (local("max_worker: 1"), "did you mean 'max_workers'?"),
-        (local("adaptve: {}"), "did you mean 'adaptive'?"),
-        (local("overlay: o"), "none is defined"),
-        (target("    provider: Slrum\n"), "did you mean 'slurm'?"),
-        (local("containers: dokcer"), "did you mean 'docker'?"),
-        (local("threads_per_worker: '2'"), "write 2 without quotes"),
-        (local("processes: 'true'"), "write true without quotes"),
-        (local("processes: yes"), "write true or false"),
-        (slurm("queue: true"), 'write "true" in quotes'),
-        (task("after: [T]"), "did you mean 't'?"),
-        (f"{HEAD}{LOCAL}{TAIL}task: {{}}\n", "did you mean 'tasks'?"),
-        (component("workers: {maximun: 1}"), "did you mean 'maximum'?"),
-        (component("memory: 20X"), "such as 20G"),
-    ],
-)
+@pytest.mark.parametrize(("text", "hint"), [
+    (component("cpu: 1"), "did you mean 'cpus'?"),
+    (component("cores: 1"), "did you mean 'cpus'?"),
+    (component("RAM: 1G"), "did you mean 'memory'?"),
+    (component("replicas: 2"), "did you mean 'workers'?"),
+    (task("retries: {count: 1, on: [OsError]}"), "did you mean 'OSError'?"),
+    (task("retries: {count: 1, on: [HTTPError]}"), "write other classes as module.Name"),
+    (task("retries: {count: 1, backof: 1s}"), "did you mean 'backoff'?"),
+    (component("zzz: 1"), "known: image, runtime, cpus"),
+    (local("max_worker: 1"), "did you mean 'max_workers'?"),
+    (local("adaptve: {}"), "did you mean 'adaptive'?"),
+    (local("overlay: o"), "none is defined"),
+    (target("    provider: Slrum\n"), "did you mean 'slurm'?"),
+    (local("containers: dokcer"), "did you mean 'docker'?"),
+    (local("threads_per_worker: '2'"), "write 2 without quotes"),
+    (local("processes: 'true'"), "write true without quotes"),
+    (local("processes: yes"), "write true or false"),
+    (slurm("queue: true"), 'write "true" in quotes'),
+    (task("after: [T]"), "did you mean 't'?"),
+    (f"{HEAD}{LOCAL}{TAIL}task: {{}}\n", "did you mean 'tasks'?"),
+    (component("workers: {maximun: 1}"), "did you mean 'maximum'?"),
+    (component("memory: 20X"), "such as 20G"),
+])  # fmt: skip
 def test_a_fault_shows_the_way_out(diagnose, text, hint):
     (found,) = diagnose(text)
     assert hint in found.hint
@@ -284,22 +272,12 @@ def test_all_faults_come_at_once_in_the_order_of_the_file(diagnose):
             component: ${UNSET}
         """)
     assert [f"{d.code}@{d.line}:{d.column}" for d in found] == [
-        "E_MISSING_KEY@1:1",
-        "E_BAD_VERSION@1:10",
-        "E_UNKNOWN_TOP_KEY@2:1",
-        "E_BAD_MAX_WORKERS@4:37",
-        "E_UNKNOWN_TARGET_OPTION@4:40",
-        "E_UNKNOWN_PROVIDER@6:15",
-        "E_BAD_OPTION@7:19",
-        "E_BAD_OPTION@9:15",
-        "E_BAD_OPTION@9:25",
-        "E_DUPLICATE_KEY@10:3",
-        "E_TASK_COMPONENT_REF@12:18",
-        "E_BAD_OPTION@12:28",
-        "E_BAD_OPTION@13:29",
-        "E_BAD_OPTION@13:33",
-        "E_BAD_OPTION@15:16",
-    ]
+        "E_MISSING_KEY@1:1", "E_BAD_VERSION@1:10", "E_UNKNOWN_TOP_KEY@2:1",
+        "E_BAD_MAX_WORKERS@4:37", "E_UNKNOWN_TARGET_OPTION@4:40", "E_UNKNOWN_PROVIDER@6:15",
+        "E_BAD_OPTION@7:19", "E_BAD_OPTION@9:15", "E_BAD_OPTION@9:25", "E_DUPLICATE_KEY@10:3",
+        "E_TASK_COMPONENT_REF@12:18", "E_BAD_OPTION@12:28", "E_BAD_OPTION@13:29",
+        "E_BAD_OPTION@13:33", "E_BAD_OPTION@15:16",
+    ]  # fmt: skip
 
 
 def test_a_fault_prints_place_excerpt_path_and_hint(diagnose):

@@ -13,17 +13,14 @@ def manifest(project="", target=""):
     )
 
 
-@pytest.mark.parametrize(
-    ("project", "target", "kept"),
-    [
-        ("", "", None),
-        (", keep_results: false", "", None),
-        (", keep_results: true", "", KeepResults(20 * 10**9, 30 * 86400)),
-        (", keep_results: {size: 1G}", "", KeepResults(10**9, 30 * 86400)),
-        (", keep_results: true", ", keep_results: false", None),
-        ("", ", keep_results: {age: 2h}", KeepResults(20 * 10**9, 7200)),
-    ],
-)
+@pytest.mark.parametrize(("project", "target", "kept"), [
+    ("", "", None),
+    (", keep_results: false", "", None),
+    (", keep_results: true", "", KeepResults(20 * 10**9, 30 * 86400)),
+    (", keep_results: {size: 1G}", "", KeepResults(10**9, 30 * 86400)),
+    (", keep_results: true", ", keep_results: false", None),
+    ("", ", keep_results: {age: 2h}", KeepResults(20 * 10**9, 7200)),
+])  # fmt: skip
 def test_the_target_comes_before_the_project(project, target, kept, load):
     resolved = load(manifest(project, target)).resolve("t")
     assert resolved.spec.keep_results == kept

@@ -105,32 +105,26 @@ def their(load, option):
     return load(text, models={"theirs": TheirOptions})
 
 
-@pytest.mark.parametrize(
-    ("option", "name", "value"),
-    [
-        ("size: large", "size", "large"),
-        ("where: /x", "where", "/x"),
-        ("ratio: 2", "ratio", 2.0),
-        ("labels: {a: 01}", "labels", {"a": "01"}),
-        ("disks: [{label: 01, gib: 2}]", "disks", [{"label": "01", "gib": 2}]),
-        ("named: {x: {label: 1e3}}", "named", {"x": {"label": "1e3", "gib": 1}}),
-        ("count: 2", "zone", "007"),
-    ],
-)
+@pytest.mark.parametrize(("option", "name", "value"), [
+    ("size: large", "size", "large"),
+    ("where: /x", "where", "/x"),
+    ("ratio: 2", "ratio", 2.0),
+    ("labels: {a: 01}", "labels", {"a": "01"}),
+    ("disks: [{label: 01, gib: 2}]", "disks", [{"label": "01", "gib": 2}]),
+    ("named: {x: {label: 1e3}}", "named", {"x": {"label": "1e3", "gib": 1}}),
+    ("count: 2", "zone", "007"),
+])  # fmt: skip
 def test_options_of_third_parties(load, option, name, value):
     assert their(load, option).resolve("t").spec.options[name] == value
 
 
-@pytest.mark.parametrize(
-    ("option", "expected", "hint"),
-    [
-        ("size: lage", "E_BAD_OPTION@7:11 targets.t.size", "did you mean 'large'?"),
-        ("count: '2'", "E_BAD_OPTION@7:12 targets.t.count", "without quotes"),
-        ("zome: 1", "E_UNKNOWN_TARGET_OPTION@7:5 targets.t.zome", "'zone'"),
-        ("disks: [{label: a}, {gib: 1}]", "E_MISSING_KEY@7:25 targets.t.disks[1].label", "label"),
-        ("named: {x: {label: a, gb: 1}}", "E_BAD_OPTION@7:27 targets.t.named.x.gb", "'gib'"),
-    ],
-)
+@pytest.mark.parametrize(("option", "expected", "hint"), [
+    ("size: lage", "E_BAD_OPTION@7:11 targets.t.size", "did you mean 'large'?"),
+    ("count: '2'", "E_BAD_OPTION@7:12 targets.t.count", "without quotes"),
+    ("zome: 1", "E_UNKNOWN_TARGET_OPTION@7:5 targets.t.zome", "'zone'"),
+    ("disks: [{label: a}, {gib: 1}]", "E_MISSING_KEY@7:25 targets.t.disks[1].label", "label"),
+    ("named: {x: {label: a, gb: 1}}", "E_BAD_OPTION@7:27 targets.t.named.x.gb", "'gib'"),
+])  # fmt: skip
 def test_faults_in_options_of_third_parties(load, option, expected, hint):
     with pytest.raises(ManifestError) as caught:
         their(load, option)

@@ -91,22 +91,15 @@ def test_null_in_an_overlay_takes_a_value_away(load):
     assert "queue" not in spec.written_options
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("cpus: 16", "cpus: x", ["E_BAD_OPTION@33:15 components.model.cpus"]),
-        ("cpus: 16", "cpu: 1", ["E_UNKNOWN_COMPONENT_KEY@33:9 components.model.cpu"]),
-        ("queue: long", "quee: a", ["E_UNKNOWN_TARGET_OPTION@27:9 targets.big.quee"]),
-        ("maximum: 30", "maximum: 0", ["E_BAD_OPTION@12:5 targets.big.adaptive"]),
-        ("count: 300", "component: no", ["E_TASK_COMPONENT_REF@40:20 tasks.run.component"]),
-        ("name: p-big", "nam: x", ["E_BAD_OPTION@24:7 project.nam"]),
-        (
-            "      extra:\n        gpus: 1",
-            "      extra: 1",
-            ["E_BAD_OPTION@36:14 components.extra"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "expected"), [
+    ("cpus: 16", "cpus: x", ["E_BAD_OPTION@33:15 components.model.cpus"]),
+    ("cpus: 16", "cpu: 1", ["E_UNKNOWN_COMPONENT_KEY@33:9 components.model.cpu"]),
+    ("queue: long", "quee: a", ["E_UNKNOWN_TARGET_OPTION@27:9 targets.big.quee"]),
+    ("maximum: 30", "maximum: 0", ["E_BAD_OPTION@12:5 targets.big.adaptive"]),
+    ("count: 300", "component: no", ["E_TASK_COMPONENT_REF@40:20 tasks.run.component"]),
+    ("name: p-big", "nam: x", ["E_BAD_OPTION@24:7 project.nam"]),
+    ("      extra:\n        gpus: 1", "      extra: 1", ["E_BAD_OPTION@36:14 components.extra"]),
+])  # fmt: skip
 def test_faults_of_the_merged_result_point_into_the_overlay(faults, old, new, expected):
     assert old in DOCUMENT
     in_schema = "targets" not in expected[0]
@@ -258,21 +251,18 @@ def test_loading_for_an_unknown_target(faults):
     assert faults(DOCUMENT, target="bog") == ["E_UNKNOWN_TARGET@3:1 targets"]
 
 
-@pytest.mark.parametrize(
-    ("path", "place"),
-    [
-        (("targets", "big", "queue"), (27, 16)),
-        (("targets", "big", "provider"), (8, 15)),
-        (("targets", "big", "walltime"), (7, 3)),
-        (("components", "model", "cpus"), (33, 15)),
-        (("components", "model", "env", "A"), (16, 14)),
-        (("components", "model", "tags", 0), (35, 16)),
-        (("components", "post"), (18, 3)),
-        (("components", "extra", "gpus", "x"), (37, 15)),
-        (("nothing",), (1, 1)),
-        ((), (1, 1)),
-    ],
-)
+@pytest.mark.parametrize(("path", "place"), [
+    (("targets", "big", "queue"), (27, 16)),
+    (("targets", "big", "provider"), (8, 15)),
+    (("targets", "big", "walltime"), (7, 3)),
+    (("components", "model", "cpus"), (33, 15)),
+    (("components", "model", "env", "A"), (16, 14)),
+    (("components", "model", "tags", 0), (35, 16)),
+    (("components", "post"), (18, 3)),
+    (("components", "extra", "gpus", "x"), (37, 15)),
+    (("nothing",), (1, 1)),
+    ((), (1, 1)),
+])  # fmt: skip
 def test_locate(load, path, place):
     found = load(DOCUMENT).resolve("big").locate(Diagnostic("E_X", path, "m", "h"))
     assert (found.file, found.line, found.column) == ("m.yaml", *place)
@@ -328,21 +318,18 @@ tasks: {r: {component: a, after: []}}
 """
 
 
-@pytest.mark.parametrize(
-    "same",
-    [
-        "# a comment\n" + SMALL,
-        SMALL.replace("provider: slurm", "provider: SLURM"),
-        SMALL.replace("account: 7", 'account: "7"'),
-        SMALL.replace("cpus: 2", "cpus: 2.0"),
-        SMALL.replace("cpus: 2, env: {X: 1, Y: two}", "env: {Y: two, X: '1'}, cpus: 2"),
-        SMALL.replace("n_workers: 2", "n_workers: ${N:-2}"),
-        SMALL.replace("b: }", "b: {}}"),
-        SMALL.replace("targets:\n", "targets:\n  u: {provider: local}\n"),
-        SMALL.replace("cpus: 2", "cpus: 2, gpus: "),
-        SMALL + "overlays: {o: {components: {a: {cpus: 3}}}}\n",
-    ],
-)
+@pytest.mark.parametrize("same", [
+    "# a comment\n" + SMALL,
+    SMALL.replace("provider: slurm", "provider: SLURM"),
+    SMALL.replace("account: 7", 'account: "7"'),
+    SMALL.replace("cpus: 2", "cpus: 2.0"),
+    SMALL.replace("cpus: 2, env: {X: 1, Y: two}", "env: {Y: two, X: '1'}, cpus: 2"),
+    SMALL.replace("n_workers: 2", "n_workers: ${N:-2}"),
+    SMALL.replace("b: }", "b: {}}"),
+    SMALL.replace("targets:\n", "targets:\n  u: {provider: local}\n"),
+    SMALL.replace("cpus: 2", "cpus: 2, gpus: "),
+    SMALL + "overlays: {o: {components: {a: {cpus: 3}}}}\n",
+])  # fmt: skip
 def test_the_lock_does_not_depend_on_how_it_is_written(load, same):
     assert load(same).resolve("t").lock == load(SMALL).resolve("t").lock
 

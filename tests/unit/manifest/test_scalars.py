@@ -12,63 +12,40 @@ components: {{a: }}
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("", None),
-        ("~", None),
-        ("null", None),
-        ("true", True),
-        ("False", False),
-        ("0", 0),
-        ("-19", -19),
-        ("+3", 3),
-        ("00123", 123),
-        ("0o17", 15),
-        ("0x1F", 31),
-        ("1.5", 1.5),
-        (".5", 0.5),
-        ("1.", 1.0),
-        ("1e3", 1000.0),
-        ("-.inf", float("-inf")),
-        ("9" * 100, int("9" * 100)),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [
+    ("", None), ("~", None), ("null", None), ("true", True), ("False", False), ("0", 0),
+    ("-19", -19), ("+3", 3), ("00123", 123), ("0o17", 15), ("0x1F", 31), ("1.5", 1.5), (".5", 0.5),
+    ("1.", 1.0), ("1e3", 1000.0), ("-.inf", float("-inf")), ("9" * 100, int("9" * 100)),
+])  # fmt: skip
 def test_typed(text, value):
     resolved = resolve_plain(text)
     assert (type(resolved), resolved) == (type(value), value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("yes", "no", "on", "off", "y", "n", "No", "OFF", "tRUE", "nuLL"),
-        *("12:00:00", "1:30", "190:20:30", "2001-12-14", "2001-12-14t21:59:43.10-05:00"),
-        *("1_000", "0b101", "0o8", "0x", "1e", ".", "-", "+", "-.", "e5", "1.2.3", "\u0661"),
-        *("=", "<<", "4 ", "4G", "9" * 5000),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    *("yes", "no", "on", "off", "y", "n", "No", "OFF", "tRUE", "nuLL"),
+    *("12:00:00", "1:30", "190:20:30", "2001-12-14", "2001-12-14t21:59:43.10-05:00"),
+    *("1_000", "0b101", "0o8", "0x", "1e", ".", "-", "+", "-.", "e5", "1.2.3", "\u0661"),
+    *("=", "<<", "4 ", "4G", "9" * 5000),
+])  # fmt: skip
 def test_text(text):
     assert resolve_plain(text) == text
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("walltime", "12:00:00"),
-        ("walltime", "1-12:00:00"),
-        ("walltime", "90"),
-        ("account", "no"),
-        ("account", "00123"),
-        ("account", "1e5"),
-        ("account", "1.10"),
-        ("account", "0x1F"),
-        ("queue", "on"),
-        ("queue", "2001-12-14"),
-        ("worker_port_range", "40000:41000"),
-        ("worker_port_range", "40000"),
-    ],
-)
+@pytest.mark.parametrize(("option", "value"), [
+    ("walltime", "12:00:00"),
+    ("walltime", "1-12:00:00"),
+    ("walltime", "90"),
+    ("account", "no"),
+    ("account", "00123"),
+    ("account", "1e5"),
+    ("account", "1.10"),
+    ("account", "0x1F"),
+    ("queue", "on"),
+    ("queue", "2001-12-14"),
+    ("worker_port_range", "40000:41000"),
+    ("worker_port_range", "40000"),
+])  # fmt: skip
 def test_options_keep_what_was_written(load, option, value):
     text = DOCUMENT.format(provider="slurm", option=option, value=value)
     assert load(text).resolve("t").spec.options[option] == value
@@ -97,15 +74,9 @@ def test_env_keeps_what_was_written(spec_of):
         """)
     env = dict(spec.components["a"].env)
     assert env == {
-        "A": "True",
-        "B": "010",
-        "C": "1.10",
-        "D": "yes",
-        "E": "x y",
-        "F": "false",
-        "G": "",
+        "A": "True", "B": "010", "C": "1.10", "D": "yes", "E": "x y", "F": "false", "G": "",
         "H": "",
-    }
+    }  # fmt: skip
     assert spec.options["env"] == {"A": "True", "B": "010", "C": "1.10"}
 
 

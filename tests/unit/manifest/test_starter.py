@@ -7,22 +7,10 @@ import pytest
 from scalable.manifest import starter_manifest, starter_workflow
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "demo",
-        "my-project_2",
-        "true",
-        "Null",
-        "007",
-        "a: b",
-        "#x",
-        "",
-        "ä 'q' \"d\" \\",
-        "${HOME}",
-        "a\nb",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "demo", "my-project_2", "true", "Null", "007", "a: b", "#x", "", "ä 'q' \"d\" \\", "${HOME}",
+    "a\nb",
+])  # fmt: skip
 def test_it_loads_without_warnings(load, diagnose, name):
     text = starter_manifest(name)
     if name in ("", "a\nb"):

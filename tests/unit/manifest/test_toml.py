@@ -49,35 +49,28 @@ def test_values(load):
     assert spec.managers[1].limits == {"a": 3}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("version = 1", "version = 2", "E_BAD_VERSION@2:11 version"),
-        ('"p"', "1.5.2", "E_SYNTAX@3:22 "),
-        ("version = 1", "version = " + "1" * 5000, "E_SYNTAX@1:1 "),
-        ("'s3://[x]'", "true", "E_BAD_OPTION@3:45 project.default_storage"),
-        (
-            "processes = true",
-            "procesess = 1",
-            "E_UNKNOWN_TARGET_OPTION@7:1 targets.local.procesess",
-        ),
-        ("processes = true", "processes = 1", "E_BAD_OPTION@7:13 targets.local.processes"),
-        ('provider = "slurm"', "", "E_MISSING_KEY@9:2 targets.h.p.c.provider"),
-        ("12:00:00", "true", "E_BAD_OPTION@11:12 targets.h.p.c.walltime"),
-        ("'--c]'", "true", "E_BAD_OPTION@16:3 targets.h.p.c.directives[1]"),
-        ("a.cpus = 2", "a.cpus = '2'", "E_BAD_OPTION@20:10 components.a.cpus"),
-        ("Y = 1.50", "Y = [1]", "E_BAD_OPTION@21:21 components.a.env.Y"),
-        ("b = {}", "b = {cpu = 1}", "E_UNKNOWN_COMPONENT_KEY@22:6 components.b.cpu"),
-        ('target = "h.p.c"', 'target = "no"', "E_BAD_OPTION@28:10 managers[1].target"),
-        ("a = 3", "a = -3", "E_BAD_OPTION@30:5 managers[1].limits.a"),
-        ("a = 3", "z = 3", "E_BAD_OPTION@30:1 managers[1].limits.z"),
-        ("a = 3", "a = 3\na = 4", "E_DUPLICATE_KEY@31:6 "),
-        ("[components]", "[components]\n[targets.local]", "E_DUPLICATE_KEY@20:15 "),
-        ("b = {}", "b = ", "E_SYNTAX@22:5 "),
-        ("b = {}", "[tasks]\nt.count = 3", "E_MISSING_KEY@23:1 tasks.t.component"),
-        ("version = 1\n", "", "E_MISSING_KEY@1:1 version"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "expected"), [
+    ("version = 1", "version = 2", "E_BAD_VERSION@2:11 version"),
+    ('"p"', "1.5.2", "E_SYNTAX@3:22 "),
+    ("version = 1", "version = " + "1" * 5000, "E_SYNTAX@1:1 "),
+    ("'s3://[x]'", "true", "E_BAD_OPTION@3:45 project.default_storage"),
+    ("processes = true", "procesess = 1", "E_UNKNOWN_TARGET_OPTION@7:1 targets.local.procesess"),
+    ("processes = true", "processes = 1", "E_BAD_OPTION@7:13 targets.local.processes"),
+    ('provider = "slurm"', "", "E_MISSING_KEY@9:2 targets.h.p.c.provider"),
+    ("12:00:00", "true", "E_BAD_OPTION@11:12 targets.h.p.c.walltime"),
+    ("'--c]'", "true", "E_BAD_OPTION@16:3 targets.h.p.c.directives[1]"),
+    ("a.cpus = 2", "a.cpus = '2'", "E_BAD_OPTION@20:10 components.a.cpus"),
+    ("Y = 1.50", "Y = [1]", "E_BAD_OPTION@21:21 components.a.env.Y"),
+    ("b = {}", "b = {cpu = 1}", "E_UNKNOWN_COMPONENT_KEY@22:6 components.b.cpu"),
+    ('target = "h.p.c"', 'target = "no"', "E_BAD_OPTION@28:10 managers[1].target"),
+    ("a = 3", "a = -3", "E_BAD_OPTION@30:5 managers[1].limits.a"),
+    ("a = 3", "z = 3", "E_BAD_OPTION@30:1 managers[1].limits.z"),
+    ("a = 3", "a = 3\na = 4", "E_DUPLICATE_KEY@31:6 "),
+    ("[components]", "[components]\n[targets.local]", "E_DUPLICATE_KEY@20:15 "),
+    ("b = {}", "b = ", "E_SYNTAX@22:5 "),
+    ("b = {}", "[tasks]\nt.count = 3", "E_MISSING_KEY@23:1 tasks.t.component"),
+    ("version = 1\n", "", "E_MISSING_KEY@1:1 version"),
+])  # fmt: skip
 def test_faults_have_places(faults, old, new, expected):
     assert old in DOCUMENT
     text = DOCUMENT.replace(old, new, 1)
@@ -107,20 +100,11 @@ def test_text_that_is_one_variable_is_typed(load, faults):
         ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "a = " + "[" * 5000,
-        "a = " + "{b = " * 5000,
-        "a." * 20_000 + "b = 1",
-        "[" + "a." * 20_000 + "b]",
-        "a = [" + "1, " * 1100 + "]",
-        "a = 1" + "\n" * 2_000_000,
-        "a = " + "[" * 101 + "]" * 101,
-    ],
-    ids=["empty", "lists", "maps", "key", "table", "values", "large", "deep"],
-)
+@pytest.mark.parametrize("text", [
+    "", "a = " + "[" * 5000, "a = " + "{b = " * 5000, "a." * 20_000 + "b = 1",
+    "[" + "a." * 20_000 + "b]", "a = [" + "1, " * 1100 + "]", "a = 1" + "\n" * 2_000_000,
+    "a = " + "[" * 101 + "]" * 101,
+], ids=["empty", "lists", "maps", "key", "table", "values", "large", "deep"])  # fmt: skip
 def test_unfit_files(diagnose, few_values, text):
     (found,) = diagnose(text.encode(), suffix=".toml")
     assert found.code == ("E_UNREADABLE" if len(text) > 1024**2 else "E_SYNTAX")

@@ -25,33 +25,30 @@ def expanded(load, text, **environ):
     return manifest.resolve("t").spec.components["a"].env["X"]
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("${V}", "v"),
-        ("a${V}b${V}", "avbv"),
-        ('"${V}"', "v"),
-        ("$V", "$V"),
-        ("$HOME/x", "$HOME/x"),
-        ("${UNSET:-d}", "d"),
-        ("${EMPTY:-d}", "d"),
-        ("${V:-d}", "v"),
-        ("x${EMPTY}", "x"),
-        ("${UNSET:-}", ""),
-        ("${UNSET:-a:-b c/$d}", "a:-b c/$d"),
-        ("$${V}", "${V}"),
-        ("$${V}-${V}", "${V}-v"),
-        ("$$V", "$$V"),
-        ("${NESTED}", "${V}"),
-        ("${NUMBER}", "007"),
-        ("${N1:-${V}}", None),
-        ("${}", None),
-        ("${1}", None),
-        ("${V", None),
-        ("${V-d}", None),
-        ("${UNSET}", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [
+    ("${V}", "v"),
+    ("a${V}b${V}", "avbv"),
+    ('"${V}"', "v"),
+    ("$V", "$V"),
+    ("$HOME/x", "$HOME/x"),
+    ("${UNSET:-d}", "d"),
+    ("${EMPTY:-d}", "d"),
+    ("${V:-d}", "v"),
+    ("x${EMPTY}", "x"),
+    ("${UNSET:-}", ""),
+    ("${UNSET:-a:-b c/$d}", "a:-b c/$d"),
+    ("$${V}", "${V}"),
+    ("$${V}-${V}", "${V}-v"),
+    ("$$V", "$$V"),
+    ("${NESTED}", "${V}"),
+    ("${NUMBER}", "007"),
+    ("${N1:-${V}}", None),
+    ("${}", None),
+    ("${1}", None),
+    ("${V", None),
+    ("${V-d}", None),
+    ("${UNSET}", None),
+])  # fmt: skip
 def test_expansion(load, faults, text, value):
     environ = {"V": "v", "EMPTY": "", "NESTED": "${V}", "NUMBER": "007"}
     if value is None:
@@ -61,15 +58,10 @@ def test_expansion(load, faults, text, value):
         assert expanded(load, text, **environ) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "environ", "workers"),
-    [
-        ("${N:-4}", {}, 4),
-        ("${N:-4}", {"N": "6"}, 6),
-        ("${N}", {"N": "0x10"}, 16),
-        ("${N:-}", {}, None),
-    ],
-)
+@pytest.mark.parametrize(("text", "environ", "workers"), [
+    ("${N:-4}", {}, 4), ("${N:-4}", {"N": "6"}, 6), ("${N}", {"N": "0x10"}, 16),
+    ("${N:-}", {}, None),
+])  # fmt: skip
 def test_a_plain_scalar_that_is_one_variable_is_typed_again(load, text, environ, workers):
     manifest = load(DOCUMENT.format(workers=text, text=1), environ=environ)
     assert manifest.resolve("t").spec.options["max_workers"] == workers
@@ -145,11 +137,7 @@ overlays:
 
 @pytest.mark.parametrize(
     ("target", "errors", "warnings"),
-    [
-        ("here", [], [9, 16, 20]),
-        ("there", [9, 16], [20]),
-        (None, [9, 16, 20], []),
-    ],
+    [("here", [], [9, 16, 20]), ("there", [9, 16], [20]), (None, [9, 16, 20], [])],
 )
 def test_unset_variables_of_what_is_not_used_are_warnings(load, diagnose, target, errors, warnings):
     if errors:

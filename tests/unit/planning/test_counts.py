@@ -123,24 +123,16 @@ def test_a_plan_is_the_same_each_time_and_says_what_it_costs():
         "manifest_lock": "f" * 64,
         "scale_plan": {
             "workers_by_tag": {"a": 2},
-            "resources_by_tag": {
-                "a": {"cpus": 4, "memory": "2G", "walltime": None, "gpus": 0},
-            },
+            "resources_by_tag": {"a": {"cpus": 4, "memory": "2G", "walltime": None, "gpus": 0}},
         },
         "task_to_component": {"run": "a"},
         "cost_estimate": {
-            "total": pytest.approx(2.0),
-            "by_tag": {"a": pytest.approx(4.0)},
-            "hourly": pytest.approx(4.0),
-            "currency": "USD",
-            "source": "price_per_core_hour of target 't'",
-            "as_of": None,
-            "always_by_name": {},
-            "rates": {},
-            "always": {},
-            "notes": [],
+            "total": pytest.approx(2.0), "by_tag": {"a": pytest.approx(4.0)},
+            "hourly": pytest.approx(4.0), "currency": "USD",
+            "source": "price_per_core_hour of target 't'", "as_of": None, "always_by_name": {},
+            "rates": {}, "always": {}, "notes": [],
         },
-    }
+    }  # fmt: skip
     assert str(plan.scale_plan) == "{'a': ResourceRequest(cpus=4, memory='2G'), count=2}"
 
 

@@ -47,21 +47,12 @@ def test_the_greatest_number_of_calls_of_the_latest_runs_counts():
     assert planned(spec(max_workers=5), Knowledge()) == []
 
 
-@pytest.mark.parametrize(
-    ("given", "because"),
-    [
-        (spec(workers=WorkerRange(3, 3)), "`components.statistics.workers` asks for 3."),
-        (
-            spec(workers=WorkerRange(2, 3), max_workers=4),
-            "`components.statistics.workers` asks for 2.",
-        ),
-        (spec(n_workers=5), "`n_workers: 5` of the target asks for them."),
-        (
-            spec({"adaptive": WorkerRange(4, 5)}, max_workers=5),
-            "`adaptive` of the target asks for them.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "because"), [
+    (spec(workers=WorkerRange(3, 3)), "`components.statistics.workers` asks for 3."),
+    (spec(workers=WorkerRange(2, 3), max_workers=4), "`components.statistics.workers` asks for 2."),
+    (spec(n_workers=5), "`n_workers: 5` of the target asks for them."),
+    (spec({"adaptive": WorkerRange(4, 5)}, max_workers=5), "`adaptive` of the target asks for them."),
+])  # fmt: skip
 def test_idle_workers_are_named_with_what_asks_for_them(given, because):
     (said,) = planned(given, known(1))
     assert because in said

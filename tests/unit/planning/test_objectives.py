@@ -127,18 +127,15 @@ def test_names_are_read_whatever_their_case(text):
     assert PlanRequest.parse().policy == "manual"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ((None, "reckless"), "unknown policy 'reckless'"),
-        ((None, "safe"), "policy 'safe' needs an objective"),
-        ((None, "aggressive"), "needs an objective, a deadline or a budget"),
-        (("balance", None, "soon"), "'soon' is not a duration"),
-        (("balance", None, 0), "is not a positive duration"),
-        (("balance", None, None, -1), "not a positive amount of money"),
-        (("balance", None, None, True), "not a positive amount of money"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "word"), [
+    ((None, "reckless"), "unknown policy 'reckless'"),
+    ((None, "safe"), "policy 'safe' needs an objective"),
+    ((None, "aggressive"), "needs an objective, a deadline or a budget"),
+    (("balance", None, "soon"), "'soon' is not a duration"),
+    (("balance", None, 0), "is not a positive duration"),
+    (("balance", None, None, -1), "not a positive amount of money"),
+    (("balance", None, None, True), "not a positive amount of money"),
+])  # fmt: skip
 def test_impossible_objectives_are_refused(arguments, word):
     with pytest.raises(PlanError, match=word):
         PlanRequest.parse(*arguments)

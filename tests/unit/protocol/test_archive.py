@@ -69,10 +69,7 @@ ATTACKS = {
     "above": [(member("../above"), b"x")],
     "above inside": [(member("a/../../above"), b"x")],
     "symbolic link": [(member("link", tarfile.SYMTYPE, "/etc"), b"")],
-    "through a link": [
-        (member("link", tarfile.SYMTYPE, ".."), b""),
-        (member("link/above"), b"x"),
-    ],
+    "through a link": [(member("link", tarfile.SYMTYPE, ".."), b""), (member("link/above"), b"x")],
     "hard link": [(member("link", tarfile.LNKTYPE, "/etc/passwd"), b"")],
     "device": [(member("null", tarfile.CHRTYPE), b"")],
     "pipe": [(member("pipe", tarfile.FIFOTYPE), b"")],

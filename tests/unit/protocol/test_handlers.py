@@ -15,10 +15,7 @@ from scalable.scheduler.recorder import RunFiles
 
 ARGUMENTS = {
     Handler.ATTACH: ((Attachment("m", "x"),), {"instead_of": "y"}),
-    Handler.HEARTBEAT: (
-        ("m", "x", {"a": {"running": 1}}, ["a-1"], [], {"a-1": ["a", 1.0, ["a-1"]]}),
-        {},
-    ),
+    Handler.HEARTBEAT: (("m", "x", {"a": {"running": 1}}, ["a-1"], [], {"a-1": ["a", 1.0, ["a-1"]]}), {}),
     Handler.LEAVE: (("m", "x"), {"gone": True}),
     Handler.DRAIN: (({"a-1": "its walltime ends"},), {}),
     Handler.RESUME: ((["a-1"],), {}),
@@ -56,7 +53,7 @@ ARGUMENTS = {
     Handler.GIVE_UP: (("address", "key"), {}),
     Handler.FAILURES: ((["key"],), {}),
     Handler.REASONS_OF_LOSS: (("key", ["a-1"]), {}),
-}
+}  # fmt: skip
 
 
 class Recording:

@@ -111,20 +111,16 @@ def plain_file(directory):
     return os.open(path, os.O_RDONLY)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"inode": 1},
-        {"size": len(DATA) - 1},
-        {"start": 1},
-        {"length": len(DATA) + 1},
-        {"start": -1, "length": 1},
-        {"descriptor": "../../../etc/passwd"},
-        {"descriptor": -1},
-        {"descriptor": True},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [
+    {"inode": 1},
+    {"size": len(DATA) - 1},
+    {"start": 1},
+    {"length": len(DATA) + 1},
+    {"start": -1, "length": 1},
+    {"descriptor": "../../../etc/passwd"},
+    {"descriptor": -1},
+    {"descriptor": True},
+], ids=str)  # fmt: skip
 def test_a_wrong_part_is_refused(change):
     segment = write_segment(DATA)
     before = descriptors()
@@ -184,22 +180,15 @@ def test_a_process_shares_with_itself_and_knows_who_it_cannot_share_with():
         assert process_of(garbage) is None
 
 
-@pytest.mark.parametrize(
-    ("groups", "files", "expected"),
-    [
-        ("0::/a/b\n", {"a/memory.max": "1000", "a/b/memory.max": "max"}, "a"),
-        ("0::/a/b\n", {"a/memory.max": "max", "a/b/memory.max": "max"}, ""),
-        ("0::/\n", {"memory.max": "5"}, "."),
-        ("0::/../gone\n", {}, ""),
-        (
-            "3:cpu:/x\n2:memory,hugetlb:/job\n",
-            {"memory/job/memory.limit_in_bytes": "7"},
-            "memory/job",
-        ),
-        ("2:memory:/job\n", {"memory/job/memory.limit_in_bytes": str(2**63 - 4096)}, ""),
-        ("", {}, ""),
-    ],
-)
+@pytest.mark.parametrize(("groups", "files", "expected"), [
+    ("0::/a/b\n", {"a/memory.max": "1000", "a/b/memory.max": "max"}, "a"),
+    ("0::/a/b\n", {"a/memory.max": "max", "a/b/memory.max": "max"}, ""),
+    ("0::/\n", {"memory.max": "5"}, "."),
+    ("0::/../gone\n", {}, ""),
+    ("3:cpu:/x\n2:memory,hugetlb:/job\n", {"memory/job/memory.limit_in_bytes": "7"}, "memory/job"),
+    ("2:memory:/job\n", {"memory/job/memory.limit_in_bytes": str(2**63 - 4096)}, ""),
+    ("", {}, ""),
+])  # fmt: skip
 def test_the_group_with_the_memory_limit_is_found(groups, files, expected, tmp_path):
     for name, text in files.items():
         path = tmp_path / name

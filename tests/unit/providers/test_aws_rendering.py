@@ -45,16 +45,13 @@ def spec(options=None, **component):
     )
 
 
-@pytest.mark.parametrize(
-    ("arn", "owner"),
-    [
-        ("arn:aws:iam::1:user/alice", "arn:aws:iam::1:user/alice"),
-        ("arn:aws:sts::1:assumed-role/SSO/bob@x.org", "arn:aws:sts::1:assumed-role/SSO/bob@x.org"),
-        ("arn:aws:sts::1:assumed-role/R/botocore-session-17", "arn:aws:sts::1:assumed-role/R"),
-        ("arn:aws:sts::1:assumed-role/R/i-0a1b2c", "arn:aws:sts::1:assumed-role/R"),
-        ("arn:aws:iam::1:root", "arn:aws:iam::1:root"),
-    ],
-)
+@pytest.mark.parametrize(("arn", "owner"), [
+    ("arn:aws:iam::1:user/alice", "arn:aws:iam::1:user/alice"),
+    ("arn:aws:sts::1:assumed-role/SSO/bob@x.org", "arn:aws:sts::1:assumed-role/SSO/bob@x.org"),
+    ("arn:aws:sts::1:assumed-role/R/botocore-session-17", "arn:aws:sts::1:assumed-role/R"),
+    ("arn:aws:sts::1:assumed-role/R/i-0a1b2c", "arn:aws:sts::1:assumed-role/R"),
+    ("arn:aws:iam::1:root", "arn:aws:iam::1:root"),
+])  # fmt: skip
 def test_an_owner_is_a_user_or_a_role_whose_sessions_are_no_users(arn, owner):
     assert names.owner_of(arn) == owner
 
@@ -153,43 +150,30 @@ def task(**fields):
     return {"taskArn": "arn:t", "lastStatus": "STOPPED", "memory": "512", **fields}
 
 
-@pytest.mark.parametrize(
-    ("fields", "words", "outside", "memory"),
-    [
-        ({"stopCode": "SpotInterruption"}, "spot", True, False),
-        ({"stopCode": "UserInitiated", "stoppedReason": "x"}, "stopped: x", True, False),
-        (
-            {"stopCode": "EssentialContainerExited", "containers": [{"exitCode": 2}]},
-            "exit code 2",
-            False,
-            False,
-        ),
-        (
-            {"containers": [{"exitCode": 137, "reason": "OutOfMemoryError: Container killed"}]},
-            "512 MiB",
-            False,
-            True,
-        ),
-        (
-            {
-                "stopCode": "TaskFailedToStart",
-                "containers": [{"reason": "CannotPullContainerError: no"}],
-            },
-            "CannotPullContainerError",
-            False,
-            False,
-        ),
-        (
-            {
-                "stopCode": "TaskFailedToStart",
-                "stoppedReason": "Capacity is unavailable at this time",
-            },
-            "no capacity",
-            True,
-            False,
-        ),
-    ],
-)
+@pytest.mark.parametrize(("fields", "words", "outside", "memory"), [
+    ({"stopCode": "SpotInterruption"}, "spot", True, False),
+    ({"stopCode": "UserInitiated", "stoppedReason": "x"}, "stopped: x", True, False),
+    ({"stopCode": "EssentialContainerExited", "containers": [{"exitCode": 2}]}, "exit code 2", False, False),
+    ({"containers": [{"exitCode": 137, "reason": "OutOfMemoryError: Container killed"}]}, "512 MiB", False, True),
+    (
+        {
+            "stopCode": "TaskFailedToStart",
+            "containers": [{"reason": "CannotPullContainerError: no"}],
+        },
+        "CannotPullContainerError",
+        False,
+        False,
+    ),
+    (
+        {
+            "stopCode": "TaskFailedToStart",
+            "stoppedReason": "Capacity is unavailable at this time",
+        },
+        "no capacity",
+        True,
+        False,
+    ),
+])  # fmt: skip
 def test_the_end_of_a_task_says_why(fields, words, outside, memory):
     machine = render.task_machine(task(**fields), {})
     assert machine.state is MachineState.ENDED
@@ -218,17 +202,14 @@ def test_reasons_of_capacity_are_known_and_said_in_words(reason):
     assert not render.lacks_capacity("MISSING")
 
 
-@pytest.mark.parametrize(
-    ("code", "transient", "words"),
-    [
-        ("ThrottlingException", True, "ecs:RunTask"),
-        ("ServerException", True, "ServerException"),
-        ("ExpiredTokenException", False, "have expired"),
-        ("UnrecognizedClientException", False, "credentials are wrong"),
-        ("AccessDeniedException", False, "may not ecs:RunTask"),
-        ("ClientException", False, "ClientException: text"),
-    ],
-)
+@pytest.mark.parametrize(("code", "transient", "words"), [
+    ("ThrottlingException", True, "ecs:RunTask"),
+    ("ServerException", True, "ServerException"),
+    ("ExpiredTokenException", False, "have expired"),
+    ("UnrecognizedClientException", False, "credentials are wrong"),
+    ("AccessDeniedException", False, "may not ecs:RunTask"),
+    ("ClientException", False, "ClientException: text"),
+])  # fmt: skip
 def test_errors_of_aws_are_one_line_and_say_whether_to_try_again(code, transient, words):
     error = refusal(
         {"Error": {"Code": code, "Message": "text\n Encoded authorization failure message: x"}},
@@ -262,25 +243,17 @@ def test_policies_are_limited_to_the_cluster():
     assert len(roles.manager_policy(scope)) < 10_240
 
 
-@pytest.mark.parametrize(
-    ("options", "component", "code", "words"),
-    [
-        ({}, {"gpus": 1}, "E_BAD_OPTION", "no GPUs"),
-        ({}, {"cpus": 64}, "E_BAD_OPTION", "largest size"),
-        ({"zones": ("eu-west-1a",)}, {}, "E_BAD_OPTION", "not in region"),
-        ({"clients_from": ("here",)}, {}, "E_BAD_OPTION", "CIDR"),
-        ({"task_role_arn": "admin"}, {}, "E_BAD_OPTION", "ARN"),
-        ({"logs_kept_days": 8}, {}, "E_BAD_OPTION", "8 days"),
-        ({"instance_type": "m6i.large"}, {}, "W_NOT_APPLIED", "cluster_type: ec2"),
-        (
-            {"cluster_type": "ec2", "instance_type": "m6i.large"},
-            {"cpus": 8},
-            "E_BAD_OPTION",
-            "small",
-        ),
-        ({}, {"mounts": {"/a": "/b"}}, "W_NOT_APPLIED", "mounts"),
-    ],
-)
+@pytest.mark.parametrize(("options", "component", "code", "words"), [
+    ({}, {"gpus": 1}, "E_BAD_OPTION", "no GPUs"),
+    ({}, {"cpus": 64}, "E_BAD_OPTION", "largest size"),
+    ({"zones": ("eu-west-1a",)}, {}, "E_BAD_OPTION", "not in region"),
+    ({"clients_from": ("here",)}, {}, "E_BAD_OPTION", "CIDR"),
+    ({"task_role_arn": "admin"}, {}, "E_BAD_OPTION", "ARN"),
+    ({"logs_kept_days": 8}, {}, "E_BAD_OPTION", "8 days"),
+    ({"instance_type": "m6i.large"}, {}, "W_NOT_APPLIED", "cluster_type: ec2"),
+    ({"cluster_type": "ec2", "instance_type": "m6i.large"}, {"cpus": 8}, "E_BAD_OPTION", "small"),
+    ({}, {"mounts": {"/a": "/b"}}, "W_NOT_APPLIED", "mounts"),
+])  # fmt: skip
 def test_faults_of_a_target_are_found_without_a_request(options, component, code, words):
     found = findings(spec(options, **component))
     assert [d.code for d in found] == [code]

@@ -197,11 +197,7 @@ def test_sessions_are_no_clusters_and_their_remains_are_found_when_they_are_old(
         created_at=datetime.now(UTC).isoformat(), remote=True,
     )  # fmt: skip
     text = {"record.json": json.dumps(session.to_dict())}
-    marks = {
-        "scalable-cluster": session.id,
-        "scalable-owner": "ann",
-        "scalable-role": "scheduler",
-    }
+    marks = {"scalable-cluster": session.id, "scalable-owner": "ann", "scalable-role": "scheduler"}
 
     def put(files):
         import asyncio

@@ -191,23 +191,20 @@ def rule(**fields):
     return {"direction": "INGRESS", "allowed": allowed, "sourceRanges": ["0.0.0.0/0"]} | fields
 
 
-@pytest.mark.parametrize(
-    ("fields", "met"),
-    [
-        ({}, True),
-        ({"disabled": True}, False),
-        ({"direction": "EGRESS"}, False),
-        ({"allowed": [{"IPProtocol": "all"}]}, True),
-        ({"allowed": [{"IPProtocol": "udp"}]}, False),
-        ({"allowed": [{"IPProtocol": "tcp", "ports": ["8788"]}]}, True),
-        ({"allowed": [{"IPProtocol": "tcp", "ports": ["22", "8789-9000"]}]}, False),
-        ({"sourceRanges": ["203.0.113.0/25"]}, False),
-        ({"sourceRanges": ["::/0"]}, False),
-        ({"targetTags": ["others"]}, False),
-        ({"targetTags": ["ours"]}, True),
-        ({"targetServiceAccounts": ["x@y"]}, False),
-    ],
-)
+@pytest.mark.parametrize(("fields", "met"), [
+    ({}, True),
+    ({"disabled": True}, False),
+    ({"direction": "EGRESS"}, False),
+    ({"allowed": [{"IPProtocol": "all"}]}, True),
+    ({"allowed": [{"IPProtocol": "udp"}]}, False),
+    ({"allowed": [{"IPProtocol": "tcp", "ports": ["8788"]}]}, True),
+    ({"allowed": [{"IPProtocol": "tcp", "ports": ["22", "8789-9000"]}]}, False),
+    ({"sourceRanges": ["203.0.113.0/25"]}, False),
+    ({"sourceRanges": ["::/0"]}, False),
+    ({"targetTags": ["others"]}, False),
+    ({"targetTags": ["ours"]}, True),
+    ({"targetServiceAccounts": ["x@y"]}, False),
+])  # fmt: skip
 def test_a_rule_is_found_that_lets_clients_in(fields, met):
     config = dataclasses.replace(CONFIG, clients_from=("203.0.113.0/24",))
     need = network.needs("c-1", config)[1]

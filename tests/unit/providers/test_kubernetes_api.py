@@ -68,15 +68,12 @@ def test_a_refusal_is_not_repeated():
     assert not caught.value.transient
 
 
-@pytest.mark.parametrize(
-    ("method", "parts", "words"),
-    [
-        ("POST", (), "may not create pods in namespace 'n'"),
-        ("GET", (), "may not list pods"),
-        ("GET", ("x", "log"), "may not get pods/log"),
-        ("DELETE", ("x",), "may not delete pods"),
-    ],
-)
+@pytest.mark.parametrize(("method", "parts", "words"), [
+    ("POST", (), "may not create pods in namespace 'n'"),
+    ("GET", (), "may not list pods"),
+    ("GET", ("x", "log"), "may not get pods/log"),
+    ("DELETE", ("x",), "may not delete pods"),
+])  # fmt: skip
 def test_a_missing_permission_names_verb_and_resource_and_shows_the_role(method, parts, words):
     api = Answers(status(403, "forbidden", "Forbidden"))
     with pytest.raises(ProviderError, match=words) as caught:

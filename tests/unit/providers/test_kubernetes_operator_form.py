@@ -92,10 +92,7 @@ class Deletions:
         assert resource.path() == "/apis/kubernetes.dask.org/v1/namespaces/n/daskworkergroups"
 
     async def delete(self, resource, name, **options):
-        assert (resource.name, options) == (
-            "daskworkergroups",
-            {"propagationPolicy": "Foreground"},
-        )
+        assert (resource.name, options) == ("daskworkergroups", {"propagationPolicy": "Foreground"})
         self.deleted.append(name)
         return True
 
@@ -218,18 +215,15 @@ def ended_with(code):
     return scheduler_pod(phase="Running", containerStatuses=[own])
 
 
-@pytest.mark.parametrize(
-    ("job", "pods", "state"),
-    [
-        (kept_job(), [], "pending"),
-        (kept_job(), [ended_with(0)], "completed"),
-        (kept_job(), [ended_with(137)], "failed"),
-        (kept_job("Complete"), [ended_with(137)], "failed"),
-        (kept_job("Complete"), [ended_with(0)], "completed"),
-        (kept_job("Complete"), [], "failed"),
-        (kept_job("Failed"), [ended_with(0)], "failed"),
-    ],
-)
+@pytest.mark.parametrize(("job", "pods", "state"), [
+    (kept_job(), [], "pending"),
+    (kept_job(), [ended_with(0)], "completed"),
+    (kept_job(), [ended_with(137)], "failed"),
+    (kept_job("Complete"), [ended_with(137)], "failed"),
+    (kept_job("Complete"), [ended_with(0)], "completed"),
+    (kept_job("Complete"), [], "failed"),
+    (kept_job("Failed"), [ended_with(0)], "failed"),
+])  # fmt: skip
 def test_the_state_of_a_scheduler_is_that_of_its_first_life_and_not_its_keepers(job, pods, state):
     job["metadata"]["labels"]["scalable/cluster"] = "0123456789"
     assert state_of(job, pods).state == state

@@ -11,9 +11,7 @@ def pod(phase="Pending", conditions=(), state=None, limit="2000000000", **status
     containers = [{"name": "scalable", "image": "site/model:1", "state": state}] if state else []
     return {
         "spec": {
-            "containers": [
-                {"image": "site/model:1", "resources": {"limits": {"memory": limit}}},
-            ]
+            "containers": [{"image": "site/model:1", "resources": {"limits": {"memory": limit}}}]
         },
         "status": {
             "phase": phase,
@@ -30,19 +28,16 @@ def unscheduled(message):
     ]
 
 
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        ("0/3 nodes are available: 3 Insufficient cpu.", "too few cpus"),
-        ("0/3 nodes are available: 3 Insufficient memory.", "too little memory"),
-        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "too few gpus"),
-        ("0/1 nodes are available: 1 Insufficient example.com/fpga.", "too few example.com/fpga"),
-        ("1 node(s) had untolerated taint {spot: true}.", "taint 'spot: true' is not tolerated"),
-        ("1 node(s) had untolerated taint(s) {a: b}.", "taint 'a: b' is not tolerated"),
-        ("1 node(s) didn't match Pod's node affinity/selector.", "labels of node_selector"),
-        ("something new", "no node takes it"),
-    ],
-)
+@pytest.mark.parametrize(("message", "words"), [
+    ("0/3 nodes are available: 3 Insufficient cpu.", "too few cpus"),
+    ("0/3 nodes are available: 3 Insufficient memory.", "too little memory"),
+    ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "too few gpus"),
+    ("0/1 nodes are available: 1 Insufficient example.com/fpga.", "too few example.com/fpga"),
+    ("1 node(s) had untolerated taint {spot: true}.", "taint 'spot: true' is not tolerated"),
+    ("1 node(s) had untolerated taint(s) {a: b}.", "taint 'a: b' is not tolerated"),
+    ("1 node(s) didn't match Pod's node affinity/selector.", "labels of node_selector"),
+    ("something new", "no node takes it"),
+])  # fmt: skip
 def test_a_pod_without_a_node_says_which_resource_is_missing(message, words):
     seen = observation(pod(conditions=unscheduled(message)))
     assert seen.state is UnitState.PENDING
@@ -60,13 +55,10 @@ def test_an_image_that_cannot_be_pulled_is_named_and_tried_while_that_may_help()
     assert "image 'site/model:1' cannot be pulled" in seen.reason
 
 
-@pytest.mark.parametrize(
-    ("reason", "message"),
-    [
-        ("InvalidImageName", "couldn't parse image"),
-        ("ImagePullBackOff", "manifest for site/model:1 not found"),
-    ],
-)
+@pytest.mark.parametrize(("reason", "message"), [
+    ("InvalidImageName", "couldn't parse image"),
+    ("ImagePullBackOff", "manifest for site/model:1 not found"),
+])  # fmt: skip
 def test_an_image_that_does_not_exist_ends_the_unit(reason, message):
     seen = observation(pod(state=waiting(reason, message)))
     assert seen.state is UnitState.ENDED
@@ -90,28 +82,22 @@ def test_an_exit_code_is_a_crash():
     assert (seen.state, seen.reason, seen.from_outside) == (UnitState.ENDED, "exit code 3", False)
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        ({"reason": "Evicted", "message": "low on memory"}, "evicted: low on memory"),
-        ({"reason": "NodeLost"}, "its node was lost"),
-        ({"reason": "Preempting"}, "preempted"),
-    ],
-)
+@pytest.mark.parametrize(("status", "words"), [
+    ({"reason": "Evicted", "message": "low on memory"}, "evicted: low on memory"),
+    ({"reason": "NodeLost"}, "its node was lost"),
+    ({"reason": "Preempting"}, "preempted"),
+])  # fmt: skip
 def test_ends_that_the_calls_did_not_cause_are_from_outside(status, words):
     seen = observation(pod("Failed", **status))
     assert seen.from_outside
     assert words in seen.reason
 
 
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("PreemptionByScheduler", "preempted"),
-        ("DeletionByTaintManager", "node was lost"),
-        ("EvictionByEvictionAPI", "evicted"),
-    ],
-)
+@pytest.mark.parametrize(("reason", "words"), [
+    ("PreemptionByScheduler", "preempted"),
+    ("DeletionByTaintManager", "node was lost"),
+    ("EvictionByEvictionAPI", "evicted"),
+])  # fmt: skip
 def test_a_disruption_is_from_outside_whatever_the_exit_code(reason, words):
     condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}
     ended = {"terminated": {"reason": "Error", "exitCode": 143}}
@@ -120,26 +106,13 @@ def test_a_disruption_is_from_outside_whatever_the_exit_code(reason, words):
     assert words in seen.reason
 
 
-@pytest.mark.parametrize(
-    ("conditions", "ready", "node"),
-    [
-        ([{"type": "Ready", "status": "False"}], True, "n"),
-        ([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}], True, None),
-        ([{"type": "Ready", "status": "False"}], False, None),
-        ([{"type": "Ready", "status": "True"}], True, None),
-        (
-            [
-                {
-                    "type": "DisruptionTarget",
-                    "status": "True",
-                    "reason": "DeletionByTaintManager",
-                }
-            ],
-            True,
-            "n",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("conditions", "ready", "node"), [
+    ([{"type": "Ready", "status": "False"}], True, "n"),
+    ([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}], True, None),
+    ([{"type": "Ready", "status": "False"}], False, None),
+    ([{"type": "Ready", "status": "True"}], True, None),
+    ([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}], True, "n"),
+])  # fmt: skip
 def test_a_pod_on_a_silent_node_is_recognized(conditions, ready, node):
     silent = pod("Running", conditions, {"running": {}})
     silent["spec"]["nodeName"] = "n"
@@ -150,17 +123,10 @@ def test_a_pod_on_a_silent_node_is_recognized(conditions, ready, node):
     assert observation(silent).state is (UnitState.ENDED if node else UnitState.RUNNING)
 
 
-@pytest.mark.parametrize(
-    ("written", "number"),
-    [
-        ("500m", 0.5),
-        ("2Gi", 2**31),
-        ("1e3", 1000),
-        ("4", 4),
-        ("1.5G", 1.5e9),
-        ("128974848", 128974848),
-    ],
-)
+@pytest.mark.parametrize(("written", "number"), [
+    ("500m", 0.5), ("2Gi", 2**31), ("1e3", 1000), ("4", 4), ("1.5G", 1.5e9),
+    ("128974848", 128974848),
+])  # fmt: skip
 def test_quantities_are_read_as_kubernetes_reads_them(written, number):
     assert amount(written) == number
 

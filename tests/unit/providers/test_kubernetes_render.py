@@ -172,18 +172,15 @@ def test_one_claim_is_one_volume_and_two_empty_directories_are_two():
     assert len(volumes([empty, empty])[0]) == 2
 
 
-@pytest.mark.parametrize(
-    ("source", "path", "words"),
-    [
-        ("/data", "/data", "path of this machine"),
-        ("nfs://x", "/x", "unknown kind 'nfs'"),
-        ("hostpath://data", "/x", "no absolute path"),
-        ("pvc://", "/x", "does not name an object"),
-        ("pvc://c/../other", "/x", "leads out"),
-        ("emptydir://much", "/x", "much"),
-        ("pvc://c", "x", "not absolute"),
-    ],
-)
+@pytest.mark.parametrize(("source", "path", "words"), [
+    ("/data", "/data", "path of this machine"),
+    ("nfs://x", "/x", "unknown kind 'nfs'"),
+    ("hostpath://data", "/x", "no absolute path"),
+    ("pvc://", "/x", "does not name an object"),
+    ("pvc://c/../other", "/x", "leads out"),
+    ("emptydir://much", "/x", "much"),
+    ("pvc://c", "x", "not absolute"),
+])  # fmt: skip
 def test_a_wrong_mount_is_an_error_that_says_what_to_write(source, path, words):
     with pytest.raises(ProviderError, match=words):
         parse_mount(source, path)
@@ -221,20 +218,11 @@ def test_a_template_adds_what_we_do_not_say():
     assert [t["key"] for t in pod["spec"]["tolerations"]] == ["gpu", "spot"]
 
 
-@pytest.mark.parametrize(
-    ("theirs", "path"),
-    [
-        ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
-        (
-            {"spec": {"containers": [{"name": "scalable", "image": "other"}]}},
-            r"spec.containers\[name=scalable\].image",
-        ),
-        (
-            {"metadata": {"labels": {"scalable/tag": "x"}}},
-            "metadata.labels.scalable/tag",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("theirs", "path"), [
+    ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
+    ({"spec": {"containers": [{"name": "scalable", "image": "other"}]}}, r"spec.containers\[name=scalable\].image"),
+    ({"metadata": {"labels": {"scalable/tag": "x"}}}, "metadata.labels.scalable/tag"),
+])  # fmt: skip
 def test_a_clash_of_the_template_names_the_path(theirs, path):
     with pytest.raises(ProviderError, match=path):
         pod_of(request(), template=theirs)
@@ -244,17 +232,14 @@ def test_equal_values_are_no_clash():
     assert merge({"spec": {"a": 1}}, {"spec": {"a": 1}}, file="f") == {"spec": {"a": 1}}
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[1]", "must be a map"),
-        ("kind: Job", "its kind is 'Job'"),
-        ("spce: {}", "unknown key 'spce'"),
-        ("{", "is not YAML"),
-        (None, "cannot be read"),
-        ("spec: {restartPolicy: Always}", "spec.restartPolicy"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("[1]", "must be a map"),
+    ("kind: Job", "its kind is 'Job'"),
+    ("spce: {}", "unknown key 'spce'"),
+    ("{", "is not YAML"),
+    (None, "cannot be read"),
+    ("spec: {restartPolicy: Always}", "spec.restartPolicy"),
+])  # fmt: skip
 def test_a_template_that_is_no_pod_is_found_by_validation(tmp_path, monkeypatch, text, words):
     monkeypatch.chdir(tmp_path)
     if text is not None:

@@ -27,38 +27,32 @@ def test_a_plain_worker_is_forked():
     assert obstacle(PLAIN) is None
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"MODEL": "gcam"},
-        {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        {"CUDA_VISIBLE_DEVICES": "1"},
-        {"PATH": "/opt/bin:/bin"},
-        {"TMPDIR": "/scratch"},
-    ],
-)
+@pytest.mark.parametrize("variables", [
+    {"MODEL": "gcam"},
+    {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+    {"CUDA_VISIBLE_DEVICES": "1"},
+    {"PATH": "/opt/bin:/bin"},
+    {"TMPDIR": "/scratch"},
+])  # fmt: skip
 def test_variables_that_nothing_has_read_yet_are_set_after_the_fork(variables):
     assert can_fork(replace(PLAIN, environment={**OURS, **variables}))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "LD_LIBRARY_PATH",
-        "LD_PRELOAD",
-        "PYTHONPATH",
-        "PYTHONHASHSEED",
-        "PYTHONUNBUFFERED",
-        "LC_ALL",
-        "LANG",
-        "TZ",
-        "HOME",
-        "MALLOC_ARENA_MAX",
-        "GLIBC_TUNABLES",
-        "OPENSSL_CONF",
-        "DASK_DISTRIBUTED__COMM__COMPRESSION",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PYTHONPATH",
+    "PYTHONHASHSEED",
+    "PYTHONUNBUFFERED",
+    "LC_ALL",
+    "LANG",
+    "TZ",
+    "HOME",
+    "MALLOC_ARENA_MAX",
+    "GLIBC_TUNABLES",
+    "OPENSSL_CONF",
+    "DASK_DISTRIBUTED__COMM__COMPRESSION",
+])  # fmt: skip
 def test_variables_that_are_read_before_imports_need_a_new_interpreter(name):
     changed = replace(PLAIN, environment={**OURS, name: "other"})
     assert not can_fork(changed)
@@ -73,14 +67,11 @@ def test_a_variable_that_is_taken_away_counts_as_changed():
     assert different({"a": "1", "b": "2"}, {"a": "1", "c": "3"}) == {"b", "c"}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"container": True}, "container"),
-        ({"preload": ("/x/warm.py",)}, "preload script"),
-        ({"interpreter": "/opt/python"}, "/opt/python"),
-    ],
-)
+@pytest.mark.parametrize(("change", "reason"), [
+    ({"container": True}, "container"),
+    ({"preload": ("/x/warm.py",)}, "preload script"),
+    ({"interpreter": "/opt/python"}, "/opt/python"),
+])  # fmt: skip
 def test_containers_preload_scripts_and_other_interpreters_are_not_forked(change, reason):
     assert reason in obstacle(replace(PLAIN, **change))
     assert not can_fork(replace(PLAIN, **change))

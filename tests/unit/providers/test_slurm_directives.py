@@ -22,27 +22,24 @@ def test_options_that_scalable_does_not_set_may_be_added(text):
     SlurmOptions(directives=(text,))
 
 
-@pytest.mark.parametrize(
-    ("text", "option", "hint"),
-    [
-        ("--partition=short", "partition", "queue in the target"),
-        ("-p short", "partition", "queue"),
-        ("-pshort", "partition", "queue"),
-        ("-Hpshort", "partition", "queue"),
-        ("--part=short", "partition", "queue"),
-        ("--mail-type=END --time=1", "time", "walltime"),
-        ("--mem-per-cpu=2G", "mem-per-cpu", "memory in the component"),
-        ("--job-name=mine", "job-name", "leave it out"),
-        ("--job=mine", "job-name", "leave it out"),
-        ("-J mine", "job-name", "leave it out"),
-        ("--requeue", "requeue", "leave it out"),
-        ("--array=1-3", "array", "leave it out"),
-        ("--output=/tmp/log", "output", "logs in the target"),
-        ("--wait", "wait", "leave it out"),
-        ("-c 4", "cpus-per-task", "cpus in the component"),
-        ("--comment=ours", "comment", "leave it out"),
-    ],
-)
+@pytest.mark.parametrize(("text", "option", "hint"), [
+    ("--partition=short", "partition", "queue in the target"),
+    ("-p short", "partition", "queue"),
+    ("-pshort", "partition", "queue"),
+    ("-Hpshort", "partition", "queue"),
+    ("--part=short", "partition", "queue"),
+    ("--mail-type=END --time=1", "time", "walltime"),
+    ("--mem-per-cpu=2G", "mem-per-cpu", "memory in the component"),
+    ("--job-name=mine", "job-name", "leave it out"),
+    ("--job=mine", "job-name", "leave it out"),
+    ("-J mine", "job-name", "leave it out"),
+    ("--requeue", "requeue", "leave it out"),
+    ("--array=1-3", "array", "leave it out"),
+    ("--output=/tmp/log", "output", "logs in the target"),
+    ("--wait", "wait", "leave it out"),
+    ("-c 4", "cpus-per-task", "cpus in the component"),
+    ("--comment=ours", "comment", "leave it out"),
+])  # fmt: skip
 def test_an_option_that_scalable_sets_is_refused_with_the_way_out(text, option, hint):
     message, way_out = directive_fault(text)
     assert message == f"{text!r} cannot be a directive: scalable sets --{option}"

@@ -14,11 +14,7 @@ import pytest
 from scalable.errors import ProviderError
 from scalable.manager.launcher import SUCCESSOR, LimitReachedError, UnitState
 from scalable.providers.slurm.api import Slurm
-from scalable.providers.slurm.launcher import (
-    UNSEEN_GRACE_S,
-    JobPool,
-    SlurmLauncher,
-)
+from scalable.providers.slurm.launcher import UNSEEN_GRACE_S, JobPool, SlurmLauncher
 
 STAND_IN = """\
 #!{python} -IS

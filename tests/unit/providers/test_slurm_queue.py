@@ -52,12 +52,8 @@ def test_every_line_of_a_real_queue_is_read():
     assert comments == ["a|b|c", '{"x":"ü"}', ""]
     # Time is left only for what is there.
     left = {
-        (10, None): 58,
-        (8, None): 59 * 60 + 57,
-        (12, None): None,
-        (2, 3): None,
-        (3, None): None,
-    }
+        (10, None): 58, (8, None): 59 * 60 + 57, (12, None): None, (2, 3): None, (3, None): None,
+    }  # fmt: skip
     assert {key: found[key].left_s for key in left} == left
 
 
@@ -72,15 +68,12 @@ def test_there_are_as_many_fields_as_the_format_asks_for():
 WAITING, THERE = {JobState.WAITING}, {JobState.THERE}
 
 
-@pytest.mark.parametrize(
-    ("raws", "states"),
-    [
-        ("PENDING CONFIGURING REQUEUED REQUEUE_HOLD", WAITING),
-        ("RUNNING COMPLETING SUSPENDED STOPPED STAGE_OUT", THERE),
-        ("RESIZING RESV_DEL_HOLD SPECIAL_EXIT", WAITING | THERE),
-        ("CANCELLED COMPLETED FAILED TIMEOUT NODE_FAIL", {JobState.ENDED}),
-    ],
-)
+@pytest.mark.parametrize(("raws", "states"), [
+    ("PENDING CONFIGURING REQUEUED REQUEUE_HOLD", WAITING),
+    ("RUNNING COMPLETING SUSPENDED STOPPED STAGE_OUT", THERE),
+    ("RESIZING RESV_DEL_HOLD SPECIAL_EXIT", WAITING | THERE),
+    ("CANCELLED COMPLETED FAILED TIMEOUT NODE_FAIL", {JobState.ENDED}),
+])  # fmt: skip
 def test_states(raws, states):
     text = "".join(f"7|0|x|{raw}|None|1:00|n|(null)\n" for raw in raws.split())
     assert {element.state for element in parse_queue(text)} <= states
@@ -150,43 +143,31 @@ def test_states_caused_from_outside():
     assert not {"COMPLETED", "FAILED", "OUT_OF_MEMORY"} & set(FROM_OUTSIDE)
 
 
-@pytest.mark.parametrize(
-    ("state", "reason", "sentence"),
-    [
-        ("OUT_OF_MEMORY", "OutOfMemory", "more memory than it had asked for (OUT_OF_MEMORY, Out"),
-        ("PREEMPTED", "None", "another job took its place (PREEMPTED)"),
-        ("CANCELLED by 1000", "None", "it was cancelled (CANCELLED by 1000)"),
-        ("UNHEARD_OF", "(null)", "it is gone (UNHEARD_OF)"),
-        ("", "", "it is gone ()"),
-    ],
-)
+@pytest.mark.parametrize(("state", "reason", "sentence"), [
+    ("OUT_OF_MEMORY", "OutOfMemory", "more memory than it had asked for (OUT_OF_MEMORY, Out"),
+    ("PREEMPTED", "None", "another job took its place (PREEMPTED)"),
+    ("CANCELLED by 1000", "None", "it was cancelled (CANCELLED by 1000)"),
+    ("UNHEARD_OF", "(null)", "it is gone (UNHEARD_OF)"),
+    ("", "", "it is gone ()"),
+])  # fmt: skip
 def test_ends(state, reason, sentence):
     assert sentence in explain_end(state, reason)
 
 
-@pytest.mark.parametrize(
-    ("reason", "sentence"),
-    [
+@pytest.mark.parametrize(("reason", "sentence"), [
+    ("QOSMaxJobsPerUserLimit", "QOSMaxJobsPerUserLimit: your QOS allows no more jobs at once"),
+    ("(QOSMaxJobsPerUserLimit)", "(QOSMaxJobsPerUserLimit): your QOS allows no more jobs at once"),
+    (
+        "ReqNodeNotAvail, UnavailableNodes:node[1-2]",
         (
-            "QOSMaxJobsPerUserLimit",
-            "QOSMaxJobsPerUserLimit: your QOS allows no more jobs at once",
+            "ReqNodeNotAvail, UnavailableNodes:node[1-2]: "
+            "a node that it needs is down, drained or reserved"
         ),
-        (
-            "(QOSMaxJobsPerUserLimit)",
-            "(QOSMaxJobsPerUserLimit): your QOS allows no more jobs at once",
-        ),
-        (
-            "ReqNodeNotAvail, UnavailableNodes:node[1-2]",
-            (
-                "ReqNodeNotAvail, UnavailableNodes:node[1-2]: "
-                "a node that it needs is down, drained or reserved"
-            ),
-        ),
-        ("ReqNodeNotAvail(Unavailable:node1)", "ReqNodeNotAvail(Unavailable:node1)"),
-        ("PartitionConfig", "PartitionConfig"),
-        ("", "Slurm has not considered it yet"),
-    ],
-)
+    ),
+    ("ReqNodeNotAvail(Unavailable:node1)", "ReqNodeNotAvail(Unavailable:node1)"),
+    ("PartitionConfig", "PartitionConfig"),
+    ("", "Slurm has not considered it yet"),
+])  # fmt: skip
 def test_reasons(reason, sentence):
     """Those that we do not know are shown as Slurm wrote them."""
     assert explain_reason(reason) == sentence
@@ -195,25 +176,22 @@ def test_reasons(reason, sentence):
 # Single values ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("0:58", 58),
-        ("59:57", 3597),
-        ("1:00:00", 3600),
-        ("23:59:58", 86398),
-        ("1-00:00:00", 86400),
-        ("7-12:30:01", 7 * 86400 + 12 * 3600 + 30 * 60 + 1),
-        ("0:00", 0),
-        ("UNLIMITED", None),
-        ("NOT_SET", None),
-        ("INVALID", None),
-        ("N/A", None),
-        ("", None),
-        ("a:b", None),
-        ("-1:30", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("0:58", 58),
+    ("59:57", 3597),
+    ("1:00:00", 3600),
+    ("23:59:58", 86398),
+    ("1-00:00:00", 86400),
+    ("7-12:30:01", 7 * 86400 + 12 * 3600 + 30 * 60 + 1),
+    ("0:00", 0),
+    ("UNLIMITED", None),
+    ("NOT_SET", None),
+    ("INVALID", None),
+    ("N/A", None),
+    ("", None),
+    ("a:b", None),
+    ("-1:30", None),
+])  # fmt: skip
 def test_time_left(text, seconds):
     assert parse_left(text) == seconds
 
@@ -285,17 +263,14 @@ Slurmctld(primary) at vm is UP
 """
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("MaxArraySize", "1001"),
-        ("maxarraysize", "1001"),
-        ("SchedulerParameters", "bf_interval=2,batch_sched_delay=0"),
-        ("KillWait", "2 sec"),
-        ("MaxArray", None),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [
+    ("MaxArraySize", "1001"),
+    ("maxarraysize", "1001"),
+    ("SchedulerParameters", "bf_interval=2,batch_sched_delay=0"),
+    ("KillWait", "2 sec"),
+    ("MaxArray", None),
+    ("", None),
+])  # fmt: skip
 def test_a_value_of_the_configuration(key, value):
     assert parse_config(CONFIG, key) == value
 

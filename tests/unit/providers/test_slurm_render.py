@@ -94,13 +94,9 @@ def test_the_script_of_a_full_component():
 def test_options_that_are_not_given_are_left_to_the_site():
     script = batch_script(JobTemplate("n", ComponentSpec("a", cpus=0.5), {}))
     assert re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", script, re.MULTILINE) == [
-        ("job-name", "n"),
-        ("output", "slurm-%A_%a.log"),
-        ("open-mode", "append"),
-        ("ntasks", "1"),
-        ("cpus-per-task", "1"),
-        ("no-requeue", ""),
-    ]
+        ("job-name", "n"), ("output", "slurm-%A_%a.log"), ("open-mode", "append"), ("ntasks", "1"),
+        ("cpus-per-task", "1"), ("no-requeue", ""),
+    ]  # fmt: skip
 
 
 def test_a_command_without_a_worker_s_name_is_not_given_one():
@@ -224,19 +220,11 @@ def test_a_tag_of_several_lines_makes_no_directive(tmp_path):
 # Values -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("walltime", "shown"),
-    [
-        ("30", "0-00:30:00"),
-        ("04:00:00", "0-04:00:00"),
-        ("1-12", "1-12:00:00"),
-        ("1-12:30", "1-12:30:00"),
-        ("100:00:00", "4-04:00:00"),
-        ("90s", "0-00:01:30"),
-        ("1.5s", "0-00:00:02"),
-        ("2 days", "2-00:00:00"),
-    ],
-)
+@pytest.mark.parametrize(("walltime", "shown"), [
+    ("30", "0-00:30:00"), ("04:00:00", "0-04:00:00"), ("1-12", "1-12:00:00"),
+    ("1-12:30", "1-12:30:00"), ("100:00:00", "4-04:00:00"), ("90s", "0-00:01:30"),
+    ("1.5s", "0-00:00:02"), ("2 days", "2-00:00:00"),
+])  # fmt: skip
 def test_walltimes(walltime, shown):
     assert slurm_time(parse_walltime(walltime)) == shown
 

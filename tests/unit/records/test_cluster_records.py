@@ -6,11 +6,7 @@ import pytest
 
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import write_private
-from scalable.records import (
-    ClusterDirectory,
-    all_directories,
-    find,
-)
+from scalable.records import ClusterDirectory, all_directories, find
 from scalable.records.directory import SILENT_S, Sight, state_of
 from unit.made_records import made_record as record
 
@@ -69,21 +65,18 @@ def test_finding(state):
 STATUS = {"written_at": 100.0, "state": "running", "reason": None, "pools": {}, "managers": []}
 
 
-@pytest.mark.parametrize(
-    ("stage", "status", "sight", "now", "state"),
-    [
-        ("creating", None, None, 100, "creating"),
-        ("made", None, None, 100, "starting"),
-        ("made", STATUS, Sight(True), 101, "running"),
-        ("creating", STATUS, Sight(True), 101, "running"),
-        ("made", STATUS, Sight(False), 101, "failed"),
-        ("made", STATUS, Sight(True), 101 + SILENT_S, "unreachable"),
-        ("made", STATUS, Sight(None), 101 + SILENT_S, "unreachable"),
-        ("made", STATUS, Sight(False, another=True), 101, "stale"),
-        ("deleting", STATUS, Sight(True), 101, "deleting"),
-        ("deleting", STATUS, Sight(False), 101, "deleting"),
-        ("deleting", STATUS, Sight(False, another=True), 101, "stale"),
-    ],
-)
+@pytest.mark.parametrize(("stage", "status", "sight", "now", "state"), [
+    ("creating", None, None, 100, "creating"),
+    ("made", None, None, 100, "starting"),
+    ("made", STATUS, Sight(True), 101, "running"),
+    ("creating", STATUS, Sight(True), 101, "running"),
+    ("made", STATUS, Sight(False), 101, "failed"),
+    ("made", STATUS, Sight(True), 101 + SILENT_S, "unreachable"),
+    ("made", STATUS, Sight(None), 101 + SILENT_S, "unreachable"),
+    ("made", STATUS, Sight(False, another=True), 101, "stale"),
+    ("deleting", STATUS, Sight(True), 101, "deleting"),
+    ("deleting", STATUS, Sight(False), 101, "deleting"),
+    ("deleting", STATUS, Sight(False, another=True), 101, "stale"),
+])  # fmt: skip
 def test_states(stage, status, sight, now, state):
     assert state_of(record(stage=stage), status, sight, now)[0] == state

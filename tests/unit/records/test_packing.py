@@ -28,19 +28,10 @@ def test_files_are_packed_and_unpacked():
     assert set(files) >= {"record.json", "tls/key.pem", *own}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "managers/k/manager.json",
-        "services.json",
-        "scheduler.json",
-        "../up",
-        "/etc/x",
-        "managers/../manifest.yaml",
-        "a/b/c",
-        "tls/other.pem",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "managers/k/manager.json", "services.json", "scheduler.json", "../up", "/etc/x",
+    "managers/../manifest.yaml", "a/b/c", "tls/other.pem",
+])  # fmt: skip
 def test_nothing_else_is_taken_from_elsewhere(name):
     with pytest.raises(ClusterError, match="is not a file of a cluster"):
         unpack({name: "x"}, record())

@@ -18,16 +18,8 @@ from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import write_private
 from scalable.liveness import identify, identify_process
 from scalable.model import ClusterRecord, PoolStatus
-from scalable.records import (
-    ClusterDirectory,
-    all_directories,
-    find,
-    read_access_file,
-    status_of,
-)
-from scalable.records import (
-    directory as records_directory,
-)
+from scalable.records import ClusterDirectory, all_directories, find, read_access_file, status_of
+from scalable.records import directory as records_directory
 from scalable.records.access_file import AccessFile
 
 NOW = {"state": "running", "reason": None, "pools": {"a": {"wanted": 2, "running": 2}}}
@@ -56,13 +48,10 @@ def own_places(monkeypatch):
 class TestProcesses:
     """On what a cluster stands."""
 
-    @pytest.mark.parametrize(
-        "other",
-        [
-            pytest.param({"boot_id": ANOTHER_BOOT}, id="from before a reboot"),
-            pytest.param({"start_ticks": 1}, id="another process has the number"),
-        ],
-    )
+    @pytest.mark.parametrize("other", [
+        pytest.param({"boot_id": ANOTHER_BOOT}, id="from before a reboot"),
+        pytest.param({"start_ticks": 1}, id="another process has the number"),
+    ])  # fmt: skip
     def test_a_record_of_another_time_is_stale_and_no_signal_is_sent(
         self, record, child, own_places, other
     ):
@@ -275,17 +264,14 @@ class TestUnreadable:
         assert child.wait(10) != 0
         assert not made.path.exists()
 
-    @pytest.mark.parametrize(
-        ("change", "words"),
-        [
-            ({"wanted": {"crops": "many"}}, "wanted.crops is 'many'"),
-            ({"managers": {"m": {"provider": "local"}}}, "managers.m.target is None"),
-            ({"managers": {"m": 7}}, "managers.m is 7"),
-            ({"managers": {"m": {"target": "t", "limits": {"a": "b"}}}}, "limits.a is 'b'"),
-            ({"idle_timeout_s": "soon"}, "idle_timeout_s is 'soon'"),
-            ({"services": None}, "services is None"),
-        ],
-    )
+    @pytest.mark.parametrize(("change", "words"), [
+        ({"wanted": {"crops": "many"}}, "wanted.crops is 'many'"),
+        ({"managers": {"m": {"provider": "local"}}}, "managers.m.target is None"),
+        ({"managers": {"m": 7}}, "managers.m is 7"),
+        ({"managers": {"m": {"target": "t", "limits": {"a": "b"}}}}, "limits.a is 'b'"),
+        ({"idle_timeout_s": "soon"}, "idle_timeout_s is 'soon'"),
+        ({"services": None}, "services is None"),
+    ])  # fmt: skip
     def test_a_value_of_another_type_is_named_and_costs_only_its_row(self, record, change, words):
         made = running(record, identify_process())
         write_private(made.path / "record.json", json.dumps({**made.record().to_dict(), **change}))
@@ -375,15 +361,12 @@ def test_an_embedded_cluster_has_no_access_file(record):
         AccessFile.of(made)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{"version": 2}', "version 2"),
-        ("[]", "not an access file"),
-        ("PEM", "not an access file"),
-        ('{"version": 1, "tags": [], "id": "x", "odd": 1}', "not an access file"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ('{"version": 2}', "version 2"),
+    ("[]", "not an access file"),
+    ("PEM", "not an access file"),
+    ('{"version": 1, "tags": [], "id": "x", "odd": 1}', "not an access file"),
+])  # fmt: skip
 def test_a_file_that_is_not_an_access_file_is_named(tmp_path, text, words):
     write_private(tmp_path / "access", text)
     with pytest.raises(ClusterError, match=f"{tmp_path}/access.*{words}"):

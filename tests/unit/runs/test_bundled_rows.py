@@ -35,19 +35,16 @@ def test_equal_lengths_are_equal():
     assert list(bundled(row([2.0] * 7)).durations_s) == pytest.approx([2.0] * 7)
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        None,
-        3,
-        {},
-        {"count": -1, "failed": 0, "total_s": 0, "quantiles_s": {}},
-        {"count": 3, "failed": 0, "total_s": 1, "quantiles_s": {}},
-        {"count": 3, "failed": 9, "total_s": 1, "quantiles_s": {"0.5": 1}},
-        {"count": 3, "failed": 0, "total_s": 1, "quantiles_s": {"half": 1}},
-        {"count": "x", "failed": 0, "total_s": 1, "quantiles_s": []},
-    ],
-)
+@pytest.mark.parametrize("calls", [
+    None,
+    3,
+    {},
+    {"count": -1, "failed": 0, "total_s": 0, "quantiles_s": {}},
+    {"count": 3, "failed": 0, "total_s": 1, "quantiles_s": {}},
+    {"count": 3, "failed": 9, "total_s": 1, "quantiles_s": {"0.5": 1}},
+    {"count": 3, "failed": 0, "total_s": 1, "quantiles_s": {"half": 1}},
+    {"count": "x", "failed": 0, "total_s": 1, "quantiles_s": []},
+])  # fmt: skip
 def test_rows_without_valid_bundled_calls_give_none(calls):
     assert bundled({"calls": calls}) is None
 

@@ -11,13 +11,10 @@ PLAN = {
     "policy": "safe",
     "predicted_time_s": 40.0,
     "confidence": 0.5,
-    "scale_plan": {
-        "workers_by_tag": {"model": 2},
-        "resources_by_tag": {"model": {"cpus": 1, "memory": "10G"}},
-    },
+    "scale_plan": {"workers_by_tag": {"model": 2}, "resources_by_tag": {"model": {"cpus": 1, "memory": "10G"}}},
     "cost_estimate": {"by_tag": {"model": 7.2}, "currency": "USD"},
     "tasks": {"sim": {"tag": "model", "calls": 6, "mean_s": 10.0, "q80_s": 12.0, "memory": None}},
-}
+}  # fmt: skip
 
 
 def rows(count, seconds, name="sim"):

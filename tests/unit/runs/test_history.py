@@ -113,14 +113,11 @@ def test_starts_of_workers_and_predictions_are_read(record, tmp_path):
     assert (bare.predicted_s, bare.overhead, bare.span_s) == (None, 1.0, 10.0)
 
 
-@pytest.mark.parametrize(
-    ("task", "predicted_s"),
-    [
-        ({"counted": "manifest", "source": "history"}, 50.0),
-        ({"counted": "guess", "source": "history"}, None),
-        ({"counted": "manifest", "source": "guess"}, None),
-    ],
-)
+@pytest.mark.parametrize(("task", "predicted_s"), [
+    ({"counted": "manifest", "source": "history"}, 50.0),
+    ({"counted": "guess", "source": "history"}, None),
+    ({"counted": "manifest", "source": "guess"}, None),
+])  # fmt: skip
 def test_a_guess_is_no_prediction(record, tmp_path, task, predicted_s):
     plan = {"predicted_time_s": 50.0, "tasks": {"sim": task}}
     record(1, call("a", 40.0, 10.0), (), plan)

@@ -22,19 +22,10 @@ def append_raw(run, data, stream="tasks"):
         file.write(data)
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"garbage",
-        b'{"task_id":"x"}{"task_id":"y"}',
-        b"17",
-        b"\xff\xfe\x00",
-        b"\x00" * 50,
-        b"[" * 100_000,
-        b'{"n":' + b"9" * 5000 + b"}",
-    ],
-    ids=["text", "merged", "number", "binary", "zeros", "deep", "long-number"],
-)
+@pytest.mark.parametrize("garbage", [
+    b"garbage", b'{"task_id":"x"}{"task_id":"y"}', b"17", b"\xff\xfe\x00", b"\x00" * 50,
+    b"[" * 100_000, b'{"n":' + b"9" * 5000 + b"}",
+], ids=["text", "merged", "number", "binary", "zeros", "deep", "long-number"])  # fmt: skip
 def test_garbage_in_the_middle_is_counted(run, garbage):
     append_raw(run, b'{"task_id":"a"}\n' + garbage + b'\n\n{"task_id":"b"}\n')
     record = read_run(run.path)

@@ -45,28 +45,18 @@ def test_spreads_are_of_the_last_final_rows():
         "failed": 0,
         "tags": ["demeter"],
         "duration_s": {
-            "q50": 2.0,
-            "q80": pytest.approx(2.6),
-            "q95": pytest.approx(2.9),
-            "max": 3.0,
-            "mean": 2.0,
-            "total": 4.0,
+            "q50": 2.0, "q80": pytest.approx(2.6), "q95": pytest.approx(2.9), "max": 3.0,
+            "mean": 2.0, "total": 4.0,
         },
         "queued_s": {"q50": 1.0, "q95": pytest.approx(1.45), "max": 1.5, "mean": 1.0},
         "peak_memory": {"q50": 200.0, "q95": pytest.approx(290.0), "max": 300, "mean": 200.0},
         "cpu_s": 6,
         "found": 0,
-    }
+    }  # fmt: skip
     assert names["other"] == {
-        "count": 1,
-        "failed": 0,
-        "tags": [],
-        "duration_s": None,
-        "queued_s": None,
-        "peak_memory": None,
-        "cpu_s": None,
-        "found": 0,
-    }
+        "count": 1, "failed": 0, "tags": [], "duration_s": None, "queued_s": None,
+        "peak_memory": None, "cpu_s": None, "found": 0,
+    }  # fmt: skip
 
 
 def test_workers_that_were_there_at_the_end_are_not_removed():
@@ -122,14 +112,9 @@ def test_failures_by_class_with_the_first_as_the_example():
     assert failures["count"] == 4
     assert list(failures["classes"]) == ["LinAlgError", "OSError", "unknown"]
     assert failures["classes"]["LinAlgError"] == {
-        "count": 2,
-        "message": "first",
-        "frame": "workflow.py:12 in simulate",
-        "task_id": "a",
-        "arguments": None,
-        "worker": None,
-        "tries": 1,
-    }
+        "count": 2, "message": "first", "frame": "workflow.py:12 in simulate", "task_id": "a",
+        "arguments": None, "worker": None, "tries": 1,
+    }  # fmt: skip
     assert failures["classes"]["OSError"]["frame"] is None
 
 

@@ -47,14 +47,11 @@ def test_worker_seconds_decide_where_running_times_are_known():
     assert adds(600) == {"a": 99}  # never more workers than calls
 
 
-@pytest.mark.parametrize(
-    ("tasks", "words"),
-    [
-        ([{"tag": "a", "duration": 0.1}] * 20, "20 pending on 2 workers, enough for 2 worker-sec"),
-        ([{"tag": "a"}] * 20, "20 pending on 2 workers, bounds 0 .. 2"),
-        ([{"tag": "a"}], "all loads are between the thresholds"),
-    ],
-)
+@pytest.mark.parametrize(("tasks", "words"), [
+    ([{"tag": "a", "duration": 0.1}] * 20, "20 pending on 2 workers, enough for 2 worker-sec"),
+    ([{"tag": "a"}] * 20, "20 pending on 2 workers, bounds 0 .. 2"),
+    ([{"tag": "a"}], "all loads are between the thresholds"),
+])  # fmt: skip
 def test_it_says_why_nothing_changes(tasks, words):
     decision = AdaptiveScaler(max_workers={"a": 2}).evaluate(tasks, {"a": 2})
     assert not decision.has_changes
@@ -157,18 +154,15 @@ def test_the_history_keeps_the_latest_decisions(monkeypatch):
     assert scaler.decision_history == decisions[2:]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "active", "words"),
-    [
-        ([{"name": "x"}], {}, "needs a 'tag'"),
-        (pending(1, duration=-1), {}, "-1 is not a valid number of seconds"),
-        (pending(1, duration=math.nan), {}, "nan is not a valid number of seconds"),
-        (pending(1, duration=10**400), {}, "seconds"),
-        (pending(2, duration=1e308), {}, "1e[+]308 is not a valid number of seconds"),
-        ([None], {}, "needs a 'tag'"),
-        ([], {"a": -1}, "-1 is not a valid number of active workers"),
-    ],
-)
+@pytest.mark.parametrize(("tasks", "active", "words"), [
+    ([{"name": "x"}], {}, "needs a 'tag'"),
+    (pending(1, duration=-1), {}, "-1 is not a valid number of seconds"),
+    (pending(1, duration=math.nan), {}, "nan is not a valid number of seconds"),
+    (pending(1, duration=10**400), {}, "seconds"),
+    (pending(2, duration=1e308), {}, "1e[+]308 is not a valid number of seconds"),
+    ([None], {}, "needs a 'tag'"),
+    ([], {"a": -1}, "-1 is not a valid number of active workers"),
+])  # fmt: skip
 def test_bad_input_decides_nothing(tasks, active, words):
     scaler = AdaptiveScaler()
     with pytest.raises(ValueError, match=words):
@@ -176,21 +170,18 @@ def test_bad_input_decides_nothing(tasks, active, words):
     assert scaler.decision_history == []
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"min_workers": {"a": 3}, "max_workers": {"a": 2}},
-        {"min_workers": {"a": -1}},
-        {"min_workers": {"a": 1.5}},
-        {"min_workers": {"a": math.inf}},
-        {"max_workers": {"a": 2.5}},
-        {"max_workers": {"a": None}},
-        {"cooldown_seconds": math.nan},
-        {"scale_up_threshold": 0.2, "scale_down_threshold": 0.8},
-        {"cooldown_seconds": -1},
-        {"cooldown_seconds": "soon"},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"min_workers": {"a": 3}, "max_workers": {"a": 2}},
+    {"min_workers": {"a": -1}},
+    {"min_workers": {"a": 1.5}},
+    {"min_workers": {"a": math.inf}},
+    {"max_workers": {"a": 2.5}},
+    {"max_workers": {"a": None}},
+    {"cooldown_seconds": math.nan},
+    {"scale_up_threshold": 0.2, "scale_down_threshold": 0.8},
+    {"cooldown_seconds": -1},
+    {"cooldown_seconds": "soon"},
+])  # fmt: skip
 def test_contradictions_are_refused(options):
     with pytest.raises(
         ValueError,

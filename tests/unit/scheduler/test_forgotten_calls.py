@@ -24,15 +24,12 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "count", "message"),
-    [
-        ("simulate-1", 1, "first"),
-        ("simulate", 1, "its key is another's name"),
-        ("simulate_all", 1, "no"),
-        ("simulate-", 5, "last"),
-    ],
-)
+@pytest.mark.parametrize(("name", "count", "message"), [
+    ("simulate-1", 1, "first"),
+    ("simulate", 1, "its key is another's name"),
+    ("simulate_all", 1, "no"),
+    ("simulate-", 5, "last"),
+])  # fmt: skip
 def test_a_key_goes_before_a_task_name_and_that_before_a_beginning(name, count, message):
     found = failed_calls_named(name, ROWS, now=100.0)
     assert (found.state, found.gone, found.count) == ("failed", True, count)

@@ -25,20 +25,10 @@ def test_the_smallest_that_suffices_is_taken():
     assert chosen(HUGE, LARGE, factor=17.0) is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"image": "model:2"},
-        {"image": None},
-        {"env": {}},
-        {"mounts": {"/data": "/data"}},
-        {"preload_script": "load.py"},
-        {"gpus": 0},
-        {"memory": None},
-        {"memory": "5G"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [
+    {"image": "model:2"}, {"image": None}, {"env": {}}, {"mounts": {"/data": "/data"}},
+    {"preload_script": "load.py"}, {"gpus": 0}, {"memory": None}, {"memory": "5G"},
+], ids=str)  # fmt: skip
 def test_a_pool_that_cannot_run_the_call_is_not_taken(change):
     assert chosen(replace(LARGE, **change)) is None
 

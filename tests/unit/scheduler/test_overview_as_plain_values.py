@@ -2,9 +2,7 @@
 
 from dataclasses import asdict
 
-from scalable.model.overview import (
-    Events,
-)
+from scalable.model.overview import Events
 
 
 def test_a_span_that_grows_does_not_change_an_answer_that_was_given():

@@ -3,12 +3,7 @@
 from itertools import pairwise
 
 from scalable.scheduler import overviews
-from scalable.scheduler.overviews import (
-    FAILURES_AT_ONCE,
-    KEPT,
-    SAMPLED_POOLS_AT_ONCE,
-    RecentEvents,
-)
+from scalable.scheduler.overviews import FAILURES_AT_ONCE, KEPT, SAMPLED_POOLS_AT_ONCE, RecentEvents
 
 
 def test_a_reader_gets_the_events_after_its_number():

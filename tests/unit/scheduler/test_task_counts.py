@@ -131,13 +131,7 @@ def test_queue_times_are_counted_from_when_a_call_waits_for_a_worker_only(schedu
     scheduler.send("a", "b")
     clock["now"] = 107.0  # until then it waited for other tasks
     scheduler.move("a", "waiting", "processing", "memory", **computed(109.0, 112.0))
-    bundle = {
-        "calls": 4,
-        "failed": 0,
-        "total_s": 4.0,
-        "quantiles_s": [],
-        "rows": [],
-    }
+    bundle = {"calls": 4, "failed": 0, "total_s": 4.0, "quantiles_s": [], "rows": []}
     end = computed(110.0, 114.0)
     end["startstops"].append(addition(BUNDLE, bundle))
     scheduler.move("b", "waiting", "processing", "memory", **end)

@@ -182,18 +182,15 @@ def test_a_listener_that_raises_keeps_no_event_from_the_others(scheduler, caplog
     assert "LookupError: x" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("details", "failure"),
-    [
-        ({"exception_text": "ValueError('no')"}, ("ValueError", "no")),
-        ({"exception_text": error_text(KeyError("lat"))}, ("KeyError", "'lat'")),
-        ({"exception_text": error_text(ValueError())}, ("ValueError", "ValueError")),
-        ({"exception_text": "Odd(1, 2)"}, ("Odd", "1, 2")),
-        ({"exception_text": "Empty()"}, ("Empty", "Empty")),
-        ({"exception": pickle.dumps(LookupError("x"))}, ("LookupError", "x")),
-        ({"exception": object()}, ("Exception", "no message")),
-    ],
-)
+@pytest.mark.parametrize(("details", "failure"), [
+    ({"exception_text": "ValueError('no')"}, ("ValueError", "no")),
+    ({"exception_text": error_text(KeyError("lat"))}, ("KeyError", "'lat'")),
+    ({"exception_text": error_text(ValueError())}, ("ValueError", "ValueError")),
+    ({"exception_text": "Odd(1, 2)"}, ("Odd", "1, 2")),
+    ({"exception_text": "Empty()"}, ("Empty", "Empty")),
+    ({"exception": pickle.dumps(LookupError("x"))}, ("LookupError", "x")),
+    ({"exception": object()}, ("Exception", "no message")),
+])  # fmt: skip
 def test_a_failure_has_a_class_and_a_message(scheduler, notes, details, failure):
     scheduler.add("x")
     scheduler.move("x", "waiting", "processing", "erred", **details)

@@ -26,14 +26,10 @@ def leave(removals, name, *, expected=True, stimulus="retire-workers-1", calls=(
     removals.log_event(
         "all",
         {
-            "action": "remove-worker",
-            "worker": f"tcp://{name}",
-            "expected": expected,
-            "stimulus_id": stimulus,
-            "processing-tasks": calls,
-            "lost-computed-tasks": (),
+            "action": "remove-worker", "worker": f"tcp://{name}", "expected": expected,
+            "stimulus_id": stimulus, "processing-tasks": calls, "lost-computed-tasks": (),
         },
-    )
+    )  # fmt: skip
 
 
 def test_a_withheld_worker_gets_no_work_until_it_has_left(removals, monkeypatch):

@@ -24,15 +24,12 @@ def manifest_of(pools, **given):
     return Manifest.from_mapping(data, option_models()).resolve("local")
 
 
-@pytest.mark.parametrize(
-    ("pools", "given"),
-    [
-        ({"a": 2}, {}),
-        ({"a": 0, "b.c-d": 7}, {"processes": True}),
-        ({"a": 1}, {"threads_per_worker": 3, "project": "two words"}),
-        ({"a": 1}, {"project": "42"}),
-    ],
-)
+@pytest.mark.parametrize(("pools", "given"), [
+    ({"a": 2}, {}),
+    ({"a": 0, "b.c-d": 7}, {"processes": True}),
+    ({"a": 1}, {"threads_per_worker": 3, "project": "two words"}),
+    ({"a": 1}, {"project": "42"}),
+])  # fmt: skip
 def test_counts_make_the_request_that_their_manifest_makes(pools, given):
     made = ScalableSession.local(pools, **given)._request
     expected = manifest_of(pools, **given)
@@ -49,21 +46,18 @@ def test_the_defaults_are_those_of_the_option_model():
     assert dict(DEFAULTS) == LocalOptions().model_dump()
 
 
-@pytest.mark.parametrize(
-    ("pools", "given"),
-    [
-        ({}, {}),
-        ({"a": -1}, {}),
-        ({"a": True}, {}),
-        ({"a": 1.5}, {}),
-        ({"a b": 1}, {}),
-        ({"a": 1}, {"threads_per_worker": 0}),
-        ({"a": 1}, {"threads_per_worker": True}),
-        ({"a": 1}, {"processes": 1}),
-        ({"a": 1}, {"project": ""}),
-        ({"a": {"memory": "much"}}, {}),
-    ],
-)
+@pytest.mark.parametrize(("pools", "given"), [
+    ({}, {}),
+    ({"a": -1}, {}),
+    ({"a": True}, {}),
+    ({"a": 1.5}, {}),
+    ({"a b": 1}, {}),
+    ({"a": 1}, {"threads_per_worker": 0}),
+    ({"a": 1}, {"threads_per_worker": True}),
+    ({"a": 1}, {"processes": 1}),
+    ({"a": 1}, {"project": ""}),
+    ({"a": {"memory": "much"}}, {}),
+])  # fmt: skip
 def test_whatever_a_manifest_refuses_is_refused(pools, given):
     with pytest.raises(ManifestError):
         ScalableSession.local(pools, **given)

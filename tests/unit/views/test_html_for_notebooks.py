@@ -65,19 +65,13 @@ def body_of(html):
     return re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    "html",
-    [
-        render_overview(
-            HOSTILE, HOSTILE, HOSTILE, OVERVIEW, facts=[(HOSTILE, HOSTILE)], note=HOSTILE
-        ),
-        render_cluster(HOSTILE, HOSTILE, "running", HOSTILE, OVERVIEW),
-        render_executor(HOSTILE, "running", OVERVIEW, unfinished=3, asked=[("Task", HOSTILE)]),
-        render_progress([OVERVIEW, OVERVIEW]),
-        shown_plan(PLAN)._repr_html_(),
-    ],
-    ids=["object", "cluster", "executor", "progress", "plan"],
-)
+@pytest.mark.parametrize("html", [
+    render_overview(HOSTILE, HOSTILE, HOSTILE, OVERVIEW, facts=[(HOSTILE, HOSTILE)], note=HOSTILE),
+    render_cluster(HOSTILE, HOSTILE, "running", HOSTILE, OVERVIEW),
+    render_executor(HOSTILE, "running", OVERVIEW, unfinished=3, asked=[("Task", HOSTILE)]),
+    render_progress([OVERVIEW, OVERVIEW]),
+    shown_plan(PLAN)._repr_html_(),
+], ids=["object", "cluster", "executor", "progress", "plan"])  # fmt: skip
 def test_untrusted_text_is_escaped_and_bounded(html):
     body = body_of(html)
     assert "onerror=alert(1)" in unescape(body)

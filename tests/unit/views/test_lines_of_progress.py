@@ -18,16 +18,8 @@ def test_a_terminal_shows_the_numbers_of_the_overview():
     assert lines[1] == "2 running, 30 waiting, 23 done, 1 failed; 3 workers, 1 client"
     assert lines[2].startswith("End: in 1 m 30 s, at ")
     assert lines[3].split() == [
-        "task",
-        "pool",
-        "progress",
-        "running",
-        "waiting",
-        "done",
-        "failed",
-        "mean",
-        "queued",
-    ]
+        "task", "pool", "progress", "running", "waiting", "done", "failed", "mean", "queued",
+    ]  # fmt: skip
     assert lines[4].split()[:2] == ["fit", "small"]
     assert lines[4].split()[3:] == ["2", "30", "18", "0", "2.0", "s", "-"]
     assert lines[5].split()[3:] == ["0", "0", "5", "1", "0.50", "s", "-"]

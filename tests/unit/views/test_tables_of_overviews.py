@@ -69,16 +69,13 @@ def test_tasks_show_the_counts_of_the_model():
     ]
 
 
-@pytest.mark.parametrize(
-    ("counts", "drawing"),
-    [
-        (CallCounts(), ""),
-        (CallCounts(done=1), "██████████"),
-        (CallCounts(running=1, waiting=1, done=98), "████████▒░"),
-        (CallCounts(running=1, waiting=1, done=1, failed=100_000, cancelled=1), "█xxxxxx-▒░"),
-        (CallCounts(done=5, waiting=5), "█████░░░░░"),
-    ],
-)
+@pytest.mark.parametrize(("counts", "drawing"), [
+    (CallCounts(), ""),
+    (CallCounts(done=1), "██████████"),
+    (CallCounts(running=1, waiting=1, done=98), "████████▒░"),
+    (CallCounts(running=1, waiting=1, done=1, failed=100_000, cancelled=1), "█xxxxxx-▒░"),
+    (CallCounts(done=5, waiting=5), "█████░░░░░"),
+])  # fmt: skip
 def test_a_bar_shows_each_state_that_has_calls(counts, drawing):
     assert bar(counts, 10) == drawing
 
