@@ -13,7 +13,6 @@ import math
 import pathlib
 import pickle
 import random
-import subprocess
 import sys
 import textwrap
 import threading
@@ -24,6 +23,7 @@ import pytest
 
 from scalable.cache.errors import UnfollowedReferencesError, UnstableValueError
 from scalable.cache.key import KeyMaker, KeyOptions
+from unit.programs import printed_by
 
 
 def identity(x):
@@ -324,16 +324,8 @@ class Project:
             "from scalable.cache.key import KeyMaker\n"
             "print(json.dumps(dict(KeyMaker().key(main.run, (1,), {}).parts)))"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=self.directory,
-            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": "."},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        return json.loads(done.stdout)
+        environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": "."}
+        return json.loads(printed_by(program, cwd=self.directory, env=environment))
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import pickle
 import stat
 import struct
-import subprocess
 import sys
 import threading
 
@@ -17,6 +16,7 @@ import pytest
 from scalable.cache.entries import VERSION
 from scalable.cache.store import ResultStore
 from scalable.errors import ClusterError, ManifestError
+from unit.programs import printed_by
 
 KEY = hashlib.sha256(b"a call").hexdigest()
 OTHER = hashlib.sha256(b"another task").hexdigest()
@@ -105,7 +105,7 @@ def test_an_object_of_the_script_is_read_only_where_its_class_is_known(store, mo
         "assert ResultStore.open(sys.argv[1]).put(sys.argv[2], [Local(), lambda: 3], parts={},"
         " function='f', cost_s=0)\n"
     )
-    subprocess.run([sys.executable, "-c", script, store.url, KEY], check=True, timeout=120)
+    printed_by(script, store.url, KEY)
     assert store.get(KEY) is None
     assert "the class Local of the script is not known here" in store.reports.latest[-1].reason
 

@@ -200,7 +200,6 @@ def test_a_project_over_the_limit_is_not_carried_and_its_largest_parts_are_named
 
 def test_a_project_with_very_many_files_is_not_read_to_the_end(here, own, monkeypatch, caplog):
     monkeypatch.setattr(own_files_module, "MOST_FILES", 10)
-    monkeypatch.setattr(own_files_module, "MOST_FILES", 10)
     write(here, *(f"{number}.txt" for number in range(30)))
     with caplog.at_level(logging.WARNING, "scalable.client"):
         assert own.carried_with(table(here))[1] is None

@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from scalable.errors import ClusterError
 from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.records import ClusterDirectory
 from unit.made_records import made_record
+from unit.programs import printed_by
 
 MANIFEST = """\
 version: 1
@@ -106,9 +105,7 @@ def test_the_programs_build_their_pools_without_the_manifest_and_its_models(made
     paths = []
     for number, spec in enumerate(specs):
         paths.append(str(made(encoded(spec), f"n{number}").path))
-    command = [sys.executable, "-c", PROGRAM, *paths]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert shown.stdout.splitlines() == ["1", "1", "[]"]
+    assert printed_by(PROGRAM, *paths).splitlines() == ["1", "1", "[]"]
 
 
 @pytest.mark.parametrize("program", ["scheduler", "manager"])

@@ -1,7 +1,6 @@
 """What of a Python is mounted."""
 
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from scalable.containers import read_host_python
 from scalable.containers import render as module
 from scalable.containers.render import PythonLayout, host_python_of
+from unit.programs import printed_by
 
 PROTECTED = (*module.SYSTEM_DIRECTORIES, "/tmp", "/home/ann")
 ENVIRONMENT = PythonLayout(
@@ -102,8 +102,7 @@ def test_this_python_with_all_that_it_imports_is_covered(tmp_path, monkeypatch):
 
     assert python.executable == sys.executable
     program = "import distributed, scalable; print(distributed.__file__, scalable.__file__)"
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, text=True, capture_output=True, check=True)
-    assert all(covered(path) for path in (*done.stdout.split(), os.path.realpath(sys.executable)))
+    files = printed_by(program).split()
+    assert all(covered(path) for path in (*files, os.path.realpath(sys.executable)))
     assert all(Path(path).exists() for path in python.paths)
     assert not covered(tmp_path)

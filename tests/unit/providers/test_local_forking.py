@@ -1,7 +1,5 @@
 """Which local workers may be forked, and the parts of a fork that need no server."""
 
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 
@@ -10,6 +8,7 @@ import pytest
 from scalable.protocol.forking import COMMAND_LINE_BYTES, WorkerStart, fits, worker_command
 from scalable.providers.local.fork_server import StartRequest, can_fork, different, obstacle
 from scalable.worker.fork_server import LARGE_BYTES, NumpyLater, more_than_one_thread
+from unit.programs import printed_by
 
 OURS = {"PATH": "/bin", "HOME": "/home/u", "LD_LIBRARY_PATH": "/lib", "PYTHONPATH": "/src"}
 PLAIN = StartRequest(
@@ -103,9 +102,7 @@ def test_a_command_line_is_shown_word_by_word():
         "assert show(['python', '-m', 'module', 'a b'])\n"
         "print(open('/proc/self/cmdline', 'rb').read().rstrip(b'\\0'))"
     )
-    command = [sys.executable, "-c", program, "." * 500]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == r"b'python\x00-m\x00module\x00a b'"
+    assert printed_by(program, "." * 500).strip() == r"b'python\x00-m\x00module\x00a b'"
 
 
 def test_a_second_thread_is_noticed():
@@ -115,10 +112,7 @@ def test_a_second_thread_is_noticed():
         "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "print(more_than_one_thread())"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert shown.stdout.splitlines() == ["None", "the fork server has 2 threads"]
+    assert printed_by(program).splitlines() == ["None", "the fork server has 2 threads"]
     end = threading.Event()
     other = threading.Thread(target=end.wait)
     other.start()
@@ -135,10 +129,7 @@ def test_the_stand_in_gives_memory_and_notes_what_it_cannot_do():
         "print(sizes, 'numpy' in sys.modules, later.missed)\n"
         f"print(later.empty(({LARGE_BYTES},), dtype='u1').data.nbytes, 'numpy' in sys.modules)"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    first, second = shown.stdout.splitlines()
+    first, second = printed_by(program).splitlines()
     assert first == f"[0, 7, {LARGE_BYTES - 1}] False None"
     assert second.startswith(f"{LARGE_BYTES} ")
     stand_in = NumpyLater()
@@ -163,7 +154,4 @@ def test_what_is_preloaded_is_what_dask_needs():
         "assert versions.get_versions()['packages']['dask']\n"
         "import numpy; assert utils.host_array(5).obj.__class__ is numpy.ndarray"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True
-    )
-    assert shown.returncode == 0, shown.stderr
+    printed_by(program)

@@ -1,11 +1,10 @@
 """The program of a cloud's machine watches its workers, and is small itself."""
 
-import subprocess
-import sys
 
 import pytest
 
 from scalable.providers.registry import get_provider, provider_names
+from unit.programs import printed_by
 
 
 @pytest.mark.parametrize("name", [n for n in provider_names() if hasattr(get_provider(n), "cloud")])
@@ -16,4 +15,4 @@ def test_dask_is_not_imported_by_the_process_that_watches_the_workers(name):
         f"get_provider({name!r}).machine_side();"
         "assert not {'dask', 'distributed', 'numpy'} & sys.modules.keys()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    printed_by(code)

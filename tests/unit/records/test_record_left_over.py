@@ -4,8 +4,6 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -21,6 +19,7 @@ from scalable.model import ClusterRecord, PoolStatus
 from scalable.records import ClusterDirectory, all_directories, find, read_access_file, status_of
 from scalable.records import directory as records_directory
 from scalable.records.access_file import AccessFile
+from unit.programs import printed_by
 
 NOW = {"state": "running", "reason": None, "pools": {"a": {"wanted": 2, "running": 2}}}
 ANOTHER_BOOT = "of another boot"
@@ -383,4 +382,4 @@ def test_fifty_are_looked_at_without_the_engine(record, state):
         "assert states == ['running'] * 50, states\n"
         "assert not {'dask', 'distributed', 'pandas'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    printed_by(code)

@@ -2,10 +2,10 @@
 
 import functools
 import json
-import subprocess
-import sys
 
 import pytest
+
+from unit.programs import printed_by
 
 MANIFEST = """version: 1
 project: {name: bench}
@@ -23,14 +23,8 @@ OTHER_PROVIDERS = tuple(f"scalable.providers.{name}" for name in ("aws", "gcp", 
 
 def loaded(code, directory):
     """Names of the modules that are loaded after some code has run in a new interpreter."""
-    shown = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(shown.stdout.splitlines()[-1])
+    code = f"{code}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"
+    return json.loads(printed_by(code, cwd=directory).splitlines()[-1])
 
 
 def those_below(names, packages):
