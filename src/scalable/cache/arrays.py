@@ -93,7 +93,7 @@ def _write_generator(contents: Writer, generator: Any) -> None:
     entropy = getattr(getattr(bits, "_seed_seq", None), "entropy", None)
     if isinstance(entropy, int) and entropy >> _SEED_BITS:
         raise UnstableValueError(
-            generator, "was not seeded: give a seed below 2**96, or pass the seed and make it there"
+            generator, "was not seeded; use a seed below 2**96, or create it in the task"
         )
     contents.all(b"generator", (type(bits).__name__, bits.state))
 
@@ -154,7 +154,7 @@ def _write_data_array(contents: Writer, array: Any) -> None:
 
 def _write_variable(contents: Writer, variable: Any) -> None:
     if variable.chunks is not None:
-        raise UnstableValueError(variable, "is lazy: call .compute() first, or give its file")
+        raise UnstableValueError(variable, "is lazy; call .compute() first, or pass its path")
     contents.all(
         b"variable",
         (list(variable.dims), dict(variable.attrs), dict(variable.encoding), variable.values),

@@ -65,9 +65,9 @@ class Checkpoint:
         """Return the directory, or raise ClusterError if a later attempt has taken it over."""
         if not self._path.is_dir():
             raise ClusterError(
-                f"the checkpoint {self._path} is no longer that of this attempt: a later attempt "
-                "of the task has taken it over, or it was removed",
-                hint="let the task end: its worker was considered lost",
+                f"this attempt no longer owns the checkpoint {self._path}: a later attempt of the "
+                "task has taken it over, or it was removed",
+                hint="let the task end; its worker was considered lost",
             )
         return self._path
 
@@ -96,8 +96,8 @@ class Checkpoints:
             self._root.chmod(0o700)
         except OSError as error:
             raise ClusterError(
-                f"no checkpoints can be kept in {self._root}: {error.strerror}",
-                hint="name a directory in which you may write as local_cache of the project",
+                f"cannot keep checkpoints in {self._root}: {error.strerror}",
+                hint="set local_cache of the project to a directory that you can write to",
             ) from error
 
     def begin(self, group: str, call: str) -> Checkpoint:
@@ -108,8 +108,8 @@ class Checkpoints:
         if not (self._root / group).is_dir():
             raise ClusterError(
                 f"the checkpoint directory {self._root} does not exist on {socket.gethostname()}",
-                hint="name a directory that all workers see as local_cache of the project, and "
-                "mount it where a component has an image",
+                hint="set local_cache of the project to a directory that all workers see, and "
+                "mount it in components that have an image",
             )
         place = self._root / group / sha256(call.encode("utf-8", "surrogatepass")).hexdigest()
         token = secrets.token_hex(8)

@@ -120,7 +120,7 @@ class Reach:
         wrapped = getattr(item, "__wrapped__", None) or getattr(item, "py_func", None)
         if wrapped is not None:
             return contents.part([type(item).__qualname__, wrapped])
-        raise UnstableValueError(item, "is code that cannot be read")
+        raise UnstableValueError(item, "has code that cannot be read")
 
     def _function(self, name: str, function: types.FunctionType) -> list[Any]:
         cells = function.__closure__ or ()

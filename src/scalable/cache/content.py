@@ -166,9 +166,9 @@ class Contents:
 
     def _write_object(self, value: Any) -> None:
         if isinstance(value, _HANDLES):
-            raise UnstableValueError(value, "has no content that another process could have")
+            raise UnstableValueError(value, "exists only in this process")
         if hasattr(type(value), "__dask_graph__"):
-            raise UnstableValueError(value, "is a Dask collection: compute it, or give its future")
+            raise UnstableValueError(value, "is a Dask collection: compute it, or pass its future")
         reduced = _taken_apart(value)
         if isinstance(reduced, str):
             if callable(value):
@@ -266,7 +266,7 @@ def _write_builtin(contents: Contents, value: types.BuiltinFunctionType) -> None
 
 
 def _write_environ(_: Contents, value: Any) -> None:
-    raise UnstableValueError(value, "differs between processes; give the values that are needed")
+    raise UnstableValueError(value, "differs between processes; pass the values that are needed")
 
 
 _WRITERS: dict[type, Callable[[Contents, Any], None]] = {

@@ -131,7 +131,7 @@ def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header
     if magic != MAGIC:
         raise Unreadable("foreign", "is not a file of the cache")
     if version != VERSION:
-        raise Unreadable("version", f"has version {version}; version {VERSION} is read")
+        raise Unreadable("version", f"has version {version}; this release reads {VERSION}")
     end = _PREFIX + length
     if length > MAX_HEADER or end > size:
         raise Unreadable("torn", f"has {size} bytes and a header of {length} bytes")
@@ -165,7 +165,7 @@ def _parsed(header: bytes) -> Header:
             tuple(document["read_only"]),
         )
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Unreadable("foreign", f"has a header that is not understood: {error!r}") from error
+        raise Unreadable("foreign", f"has a header that cannot be read: {error!r}") from error
     if not _is_sound(found):
         raise Unreadable("foreign", "has a header with values of other types")
     return found

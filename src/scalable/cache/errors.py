@@ -30,7 +30,7 @@ class UnstableArgumentError(UnstableValueError):
         ScalableError.__init__(
             self,
             f"{argument} of {function} is or holds {error.reason}: the task has no key",
-            hint="give a value with content instead, name the parameter in ignore=[...], or submit "
+            hint="pass another kind of value, list the parameter in ignore=[...], or submit "
             "the task without cache",
         )
 
@@ -42,7 +42,7 @@ class UnfollowedReferencesError(ScalableError):
         self.function, self.sentences = function, tuple(sentences)
         super().__init__(
             f"results of {function} are not cached: {'; '.join(self.sentences)}",
-            hint="give depends_on=[...] with what the result depends on there",
+            hint="list in depends_on=[...] what the result depends on there",
         )
 
 

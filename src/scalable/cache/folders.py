@@ -57,7 +57,7 @@ class Folder:
 
     def prepare(self) -> None:
         """Create a missing directory. Raises ClusterError if that fails or another user owns it."""
-        hint = "name a directory of your own: results are read only from what belongs to you"
+        hint = "use a directory of your own: results are read only from files that belong to you"
         try:
             make_private(self._entries)
             for directory in (self.path, self._entries):
@@ -75,10 +75,10 @@ class Folder:
         except OSError as error:
             if not self._entries.is_dir():
                 raise ClusterError(
-                    f"the directory of results {self.path} cannot be made: {error.strerror}",
-                    hint="name a directory in which you may write",
+                    f"cannot create the directory of results {self.path}: {error.strerror}",
+                    hint="use a directory that you can write to",
                 ) from error
-            logger.debug("the permissions of %s stay as they are: %s", self.path, error)
+            logger.debug("could not change the permissions of %s: %s", self.path, error)
 
     @contextmanager
     def opened(self, key: str) -> Iterator[Opened]:
@@ -348,7 +348,7 @@ class FunctionIndex:
                 finally:
                     os.close(descriptor)
             except OSError as error:
-                logger.debug("the index of %s is not written: %s", entry.function, error)
+                logger.debug("could not write the index of %s: %s", entry.function, error)
 
     def nearest(
         self,

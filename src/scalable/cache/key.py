@@ -348,7 +348,7 @@ def image_identity(image: str, digest_of: Callable[[Path], str], *, here: bool) 
         raise MovableImageError(image, f"its file cannot be read ({error.strerror})") from error
     if here and "://" not in image and (found := _inspected(image)):
         return found
-    raise MovableImageError(image, "only its name is known, which may be given to another image")
+    raise MovableImageError(image, "its name may later refer to another image")
 
 
 def _inspected(image: str) -> str | None:
@@ -371,6 +371,6 @@ def _inspected(image: str) -> str | None:
             continue
         told = done.stdout.strip()
         if done.returncode == 0 and told:
-            logger.debug("image %s is %s, by %s", image, told, program)
+            logger.debug("image %s is %s, according to %s", image, told, program)
             return told.removeprefix("sha256:")
     return None

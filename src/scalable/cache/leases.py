@@ -181,7 +181,7 @@ class Leases:
                 owned.touched = time.monotonic()
                 return owned
             if owned.leases:
-                logger.debug("the file of the leases of %s is gone: they will be taken over", owner)
+                logger.debug("the lease file of %s is gone; others will take them over", owner)
         self._directory.mkdir(mode=0o700, exist_ok=True)
         path = self._directory / f"{TEMPORARY}owner.{secrets.token_hex(8)}"
         document = {"owner": owner, "process": identify_process()}
@@ -214,7 +214,7 @@ class Leases:
         # replace that lease only, which must be unchanged.
         if _seen(path) == found:
             taking.rename(path)
-            logger.debug("the lease %s was not renewed, and is taken over", path.name[:12])
+            logger.debug("took over the lease %s, which was not renewed", path.name[:12])
             return True
         with suppress(OSError):
             taking.unlink()
@@ -264,7 +264,7 @@ class Leases:
                 try:
                     os.utime(owned.path)
                 except OSError as error:
-                    logger.debug("leases are not renewed: %s", error)
+                    logger.debug("could not renew leases: %s", error)
                 owned.touched = time.monotonic()
 
 

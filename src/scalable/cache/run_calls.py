@@ -93,7 +93,7 @@ class CallLog:
         except OSError as error:
             logger.log(
                 logging.WARNING if self._descriptor != -1 else logging.DEBUG,
-                "the tasks of this run are not noted in %s: %s",
+                "could not record the tasks of this run in %s: %s",
                 self.directory,
                 error,
             )

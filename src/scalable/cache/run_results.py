@@ -183,7 +183,7 @@ def remove_expired(runs: Path, age_s: float, *, except_for: Path | None = None) 
                 shutil.rmtree(results.rename(aside))
                 removed += 1
         except OSError as error:
-            logger.debug("the old results in %s stay: %s", results, error)
+            logger.debug("could not remove the old results in %s: %s", results, error)
     return removed
 
 

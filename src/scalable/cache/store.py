@@ -180,7 +180,7 @@ class ResultStore:
         except (OSError, ScalableError) as error:
             self.reports.add(
                 Report("unleased", key, str(error)),
-                f"there are no leases in {self.url}: {error}; a result may be computed twice",
+                f"cannot create leases in {self.url}: {error}; a result may be computed twice",
                 # If nothing can be written, storing the result reports that.
                 times=0 if getattr(error, "errno", None) in UNWRITABLE else 1,
             )
@@ -273,7 +273,7 @@ class ResultStore:
             fault = Unreadable("unusable", f"cannot be read: {error}")
         self.reports.add(
             Report(fault.kind, key, fault.reason),
-            f"the cached result {key[:12]}... in {self.url} {fault.reason}: it is not used",
+            f"the cached result {key[:12]}... in {self.url} {fault.reason}; it is not used",
         )
         return None
 
@@ -328,7 +328,7 @@ def _directory_of(url: str) -> Path | None:
 
 def _check_key(key: str) -> None:
     if not is_key(key):
-        raise ValueError(f"{key!r} is not the key of a task: 64 hexadecimal digits")
+        raise ValueError(f"{key!r} is not the key of a task, which has 64 hexadecimal digits")
 
 
 # Collection ---------------------------------------------------------------------------------------
