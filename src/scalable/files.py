@@ -69,7 +69,7 @@ def check_replaceable(path: Path) -> None:
     except FileNotFoundError:
         return
     kind = next((words for is_kind, words in _KINDS if is_kind(status.st_mode)), None)
-    hint = "give the path of a file of yours, or of one that does not exist"
+    hint = "give the path of a file that you own, or of one that does not exist yet"
     if kind is not None:
         raise ClusterError(f"{path} is {kind}: it is not replaced", hint=hint)
     if status.st_uid != os.geteuid():

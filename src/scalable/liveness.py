@@ -179,8 +179,8 @@ def refuse_in_child(pid: int) -> None:
         raise ClusterError(
             f"this client belongs to process {pid}, and this process ({os.getpid()}) is a fork of "
             "it: a fork has neither the threads nor the connections of a client",
-            hint="submit tasks and take results in the process that made the client, or make "
-            "another client here, for a detached cluster with scalable.connect()",
+            hint="submit tasks and take results in the process that created the client, or create "
+            "another client here (for a detached cluster, with scalable.connect())",
         )
 
 

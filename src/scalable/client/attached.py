@@ -327,7 +327,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
             return await self._calls.run_files(known, costs=costs)
         except (OSError, TimeoutError, ValueError) as error:
             raise ClusterError(
-                f"the record of cluster {self.name!r} is not sent: {error}"
+                f"could not fetch the record of cluster {self.name!r}: {error}"
             ) from error
 
     def delete(self) -> Any:
@@ -335,7 +335,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
         return self.sync(self._delete)
 
     async def _delete(self) -> None:
-        logger.debug("cluster %s is asked to stop", self.name)
+        logger.debug("requesting cluster %s to stop", self.name)
         await self._calls.end("its end was requested")
         deadline = time.monotonic() + DELETE_TIMEOUT_S
         while await self._answers():

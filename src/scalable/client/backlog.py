@@ -291,5 +291,5 @@ def time_limit(timeout: str | float | None) -> float | None:
     except ValueError as error:
         raise ClusterError(str(error)) from None
     if seconds is not None and not seconds > 0:
-        raise ClusterError(f"timeout={timeout!r}: a positive number of seconds is needed")
+        raise ClusterError(f"timeout={timeout!r}: timeout must be a positive number of seconds")
     return seconds

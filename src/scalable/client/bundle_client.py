@@ -87,8 +87,8 @@ class CarryingClient(AnnotatingClient):
             self.loop.add_callback(self._carry_own)
         if changed:
             logger.warning(
-                "the cluster had loaded another version of %s; workers load the version of this "
-                "process for its tasks",
+                "the cluster had loaded another version of %s; for tasks of this process, "
+                "workers load the version of this process",
                 names_of(changed),
             )
 
@@ -314,7 +314,7 @@ class BundleClient(CarryingClient):
             follow = getattr(self.scheduler, Handler.FOLLOW_SLOTS)
             self._line.reconnected(await follow(client=self.id))
         except OSError as error:  # the connection broke again, and will be restored
-            logger.debug("the slots of client %s are not followed: %r", self.id, error)
+            logger.debug("could not resume the reports of slots for client %s: %r", self.id, error)
 
     def _ask(self, operation: str, **arguments: Any) -> Any:
         """Call an operation of the scheduler by its name, and return the answer."""

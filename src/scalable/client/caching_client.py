@@ -315,7 +315,7 @@ class CachedCalls:
             return None
         if cache not in (None, True):
             raise ClusterError(
-                f"cache={cache!r}: cache takes True, False or KeyOptions",
+                f"cache={cache!r}: cache must be True, False or KeyOptions",
                 hint="write cache=True",
             )
         return given or KeyOptions()
@@ -407,7 +407,7 @@ class CachedCalls:
                 raise ClusterError(
                     f"results cannot be cached in {url}: this cluster has workers that do not "
                     "share this file system",
-                    hint="name a bucket as default_storage of the project",
+                    hint="set default_storage of the project to a bucket",
                 )
             self._store = ResultStore.open(url, self._cache_settings().limit)
             self._keys.files = self._store.file_digests
@@ -464,7 +464,7 @@ class ResumableCalls:
             return function
         if self._is_remote():
             self._warn(
-                "", "results are not kept for resuming: there are workers without this file system"
+                "", "results are not kept for resuming: some workers are without this file system"
             )
             return function
         environment = self._cache_settings().environments.get(purpose.tag, {})

@@ -320,7 +320,7 @@ class ScalableClient(CachingClient):
         if hidden:
             raise TypeError(
                 f"the parameter {hidden[0]!r} of the sweep is also a keyword of submit: "
-                "rename it in a function of yours"
+                "rename it in a wrapper function"
             )
         futures = [self.submit(func, **asked, **kwargs, **row) for row in rows]  # type: ignore[arg-type]
         return Sweep(self, rows, futures, frame)
@@ -376,9 +376,9 @@ class ScalableClient(CachingClient):
         resources = options.pop("resources", None)
         if not is_raw(dsk):
             if tags:
-                raise ClusterError("tags= names nodes of a plain dict", hint="give tag= instead")
+                raise ClusterError("tags= needs a plain dict as graph", hint="give tag= instead")
             if cache:
-                raise ClusterError("cache= caches nodes of a plain dict, not of a Dask graph")
+                raise ClusterError("cache= needs a plain dict as graph, not a Dask graph")
             with self._routed(tag, n, task, resources):
                 return super().get(dsk, keys, sync=sync, **options)
         tag, n, task = self._routing.asked(tag, n, task)

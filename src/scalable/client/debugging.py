@@ -23,7 +23,7 @@ def run_failed_task(client: Any, future: Any) -> Any:
     """
     if isinstance(future, CallFuture):
         raise ClusterError(
-            "a task of an executor is not kept, and cannot run again here",
+            "tasks of executors are not kept, so they cannot run again here",
             hint="submit the task with client.submit()",
         )
     futures = futures_of(future)

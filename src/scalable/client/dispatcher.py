@@ -405,7 +405,7 @@ class HeldCalls:
                     self._line.call_later(AGAIN_S, partial(self._bring, reference))
                     return
                 words = (
-                    f"an argument was lost with its worker, and its new upload failed: {error!r}"
+                    f"an argument was lost with its worker; uploading it again failed: {error!r}"
                 )
                 failure = ClusterError(words)
         del self._renewals[reference]
@@ -513,7 +513,7 @@ def wait_at_exit() -> None:
         try:
             _wait()
         except KeyboardInterrupt:
-            logger.debug("interrupted while the tasks of executors were awaited")
+            logger.debug("interrupted while waiting for the tasks of executors")
     if calls := _unfinished():
         logger.warning("%d tasks of executors are cancelled", calls)
         for each in list(working):
@@ -526,7 +526,7 @@ def _wait() -> None:
         if say_at is not None and time.monotonic() > say_at:
             say_at = None
             logger.warning(
-                "the script has ended, and waits for %d tasks of its executors; "
+                "the script has ended, but it waits for %d tasks of its executors; "
                 "Ctrl-C cancels them",
                 calls,
             )

@@ -184,7 +184,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
     def join(self) -> None:
         """Wait for the submitted tasks. Raises ValueError unless :meth:`close` was called."""
         if not self._is_shut_down:
-            raise ValueError("the executor still takes tasks: call close() before join()")
+            raise ValueError("the executor still accepts tasks: call close() before join()")
         self._wait()
 
     def terminate(self) -> None:
@@ -509,7 +509,7 @@ class RemoteResults:
             if reference.position is None:
                 return found
             return await asyncio.to_thread(found[reference.position].load)
-        raise ClusterError(f"the result was lost with its worker, {ATTEMPTS} times")
+        raise ClusterError(f"the result was lost with its worker {ATTEMPTS} times")
 
     async def _bring_again(self, call: Call, reference: Reference) -> None:
         """Run the task of a lost result again, once for all callers."""

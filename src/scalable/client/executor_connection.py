@@ -233,7 +233,7 @@ class ExecutorConnection:
 
     def interrupt(self, key: Any, number: int | None = None) -> None:
         """Interrupt a task of a bundle by position, a single task (None) or ``EVERY`` task."""
-        logger.debug("the scheduler is asked to interrupt %s (task %s)", key, number)
+        logger.debug("requesting the scheduler to interrupt %s (task %s)", key, number)
         self._send({"op": INTERRUPT, "key": key, "number": number})
 
     async def fetch(self, future: Future[Any]) -> Any:
@@ -311,7 +311,7 @@ class ExecutorConnection:
             self._followers[key].lost(key)
         if key in self._followers:
             error = ClusterError(
-                "the task was lost: the cluster was restarted, or lost an object that was sent",
+                "the task was lost: the cluster was restarted, or lost an object that it needs",
                 hint="send large objects again, and submit the task again",
             )
             self._followers[key].erred(key, error)
@@ -365,7 +365,7 @@ async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> F
             pause = next(pauses, None)
             if pause is None:
                 raise
-            logger.debug("an upload is repeated after %g s: %r", pause, error)
+            logger.debug("an upload failed and is repeated in %g s: %r", pause, error)
             await asyncio.sleep(pause)
         else:
             return future  # type: ignore[no-any-return]
@@ -403,7 +403,7 @@ async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledW
             key, [lost] if lost else []
         )
     except (OSError, TimeoutError) as problem:
-        logger.debug("the loss of %s is not explained: %r", key, problem)
+        logger.debug("could not find out why %s was lost: %r", key, problem)
         return error
     name = error.task if error.task != key else key_split(key)
     last, allowed = error.last_worker, error.allowed_failures

@@ -282,7 +282,7 @@ def _node(name: Any, key: str, raw: Any, stands: Mapping[Any, Any]) -> GraphNode
     except RecursionError as error:
         raise ClusterError(
             f"node {name!r} of the graph is nested too deeply",
-            hint="make nodes of its inner calls and lists",
+            hint="turn its inner calls and lists into nodes",
         ) from error
     if isinstance(bound, TaskRef):
         return Alias(key, bound.key)

@@ -106,7 +106,7 @@ class BundlesInFlight:
         for bundle in self._withdrawals.wanted(
             waiting, begun, self.slots, time.monotonic(), call_s
         ):
-            logger.debug("bundle %s is asked back: it waits while others run", bundle.key)
+            logger.debug("bundle %s is recalled, because it waits while others run", bundle.key)
             bundle.withdrawn = True
             self._line.interrupt(bundle.key, EVERY)
         if self._withdrawals.looks_again and not self._will_look:
@@ -185,12 +185,12 @@ class BundlesInFlight:
         if bundle is None:
             return
         if isinstance(numbers, int):
-            logger.debug("bundle %s was given back as a whole", key)
+            logger.debug("bundle %s was returned as a whole", key)
             self._release(key)
             return
         self._sizing.at_least(time.monotonic() - bundle.heard_at)
         given = [position for position in numbers if position in bundle.open]
-        logger.debug("bundle %s takes long and gives back %d tasks", key, len(given))
+        logger.debug("bundle %s takes long and returns %d tasks", key, len(given))
         bundle.open.difference_update(given)
         self.first_tries.note(bundle, bundle.first_tries.keys() & given)
         self._wait_again(bundle, given)
@@ -328,7 +328,7 @@ class BundlesInFlight:
         """Withdraw the unstarted bundles of cancelled tasks."""
         for bundle in self._bundles.values():
             if bundle.pending is pending and not bundle.begun:
-                logger.debug("bundle %s is asked back: its tasks are cancelled", bundle.key)
+                logger.debug("bundle %s is recalled, because its tasks are cancelled", bundle.key)
                 self._line.interrupt(bundle.key, EVERY)
 
     def cancel_all(self) -> None:

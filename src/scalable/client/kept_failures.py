@@ -39,7 +39,7 @@ class RetryingClient(ShownClient):
         """Log that executors ignore the retry policy of the given task, if it has one."""
         if task in self._scheduler_facts.get(RETRIED, ()):
             logger.warning(
-                "task %r has `retries:` or `memory_on_retry:`, which executors do not follow: use "
+                "task %r has `retries:` or `memory_on_retry:`, which executors ignore: use "
                 "submit() or map() of the client for tasks that are to be retried",
                 task,
             )
@@ -202,7 +202,7 @@ class FailureKeepingClient(RetryingClient):
         try:
             return await SchedulerCalls(self.scheduler).failures(keys)
         except OSError as problem:
-            logger.debug("the failures of %d tasks are not described: %r", len(keys), problem)
+            logger.debug("could not describe the failures of %d tasks: %r", len(keys), problem)
             return nothing
 
 

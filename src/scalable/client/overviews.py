@@ -164,7 +164,7 @@ class CollectionClient(BundleClient):
         self._shuffles_stay = bool(self._ask("get_metadata", keys=[CONTROLLER], default=False))
         if self._shuffles_stay:
             return
-        logger.debug("the scheduler is asked to keep shuffles within pools")
+        logger.debug("requesting the scheduler to keep shuffles within pools")
         try:
             self.run_on_scheduler(shuffle_mender())
         except (ImportError, AttributeError, ValueError) as error:
@@ -219,7 +219,7 @@ class ExplainingClient(CollectionClient):
     async def _asked(self, **named: Any) -> Explanations:
         assert self.scheduler is not None
         if not await self.scheduler.get_metadata(keys=[CONTROLLER], default=False):
-            raise ClusterError("the scheduler of this cluster explains no tasks")
+            raise ClusterError("the scheduler of this cluster cannot explain tasks")
         return Explanations.from_dict(await getattr(self.scheduler, Handler.EXPLAIN)(**named))
 
     def _explain_executors(self, future: CallFuture) -> Explanation:
@@ -266,7 +266,7 @@ def overview_of(client: Client) -> Overview | None:
     try:
         found: Overview | None = client.sync(_ask, client, callback_timeout=ANSWER_S)
     except (OSError, TimeoutError) as error:
-        logger.debug("there is no overview: %s", error)
+        logger.debug("could not get an overview: %s", error)
         return None
     return found
 

@@ -48,7 +48,7 @@ _EDITED = (
     "the file as it is now; restart the process, or reload the module"
 )
 _NOT_RELOADED = (
-    "%s was not reloaded completely: tasks run the earlier version, on every worker; fix the "
+    "%s was not reloaded completely: tasks use the earlier version on every worker; fix the "
     "file and reload it, or call client.sync_code()"
 )
 #: Largest size in bytes of the sources that are sent. Beyond it, workers need the files.
@@ -421,7 +421,7 @@ class OwnFiles:
         if chosen.outside:
             self._tell(
                 f"not uploaded to the workers: {', '.join(sorted(chosen.outside)[:_SHOWN])}: "
-                "symbolic links that lead out of the project"
+                "symbolic links that point outside the project"
             )
 
     # Edits ----------------------------------------------------------------------------------------
@@ -457,8 +457,8 @@ class OwnFiles:
         if new:
             self._told.update(new)
             logger.warning(
-                "%s changed since the files were uploaded to the workers, which keep what they "
-                "have; client.sync_code() uploads the files again",
+                "%s changed since the files were uploaded to the workers, which still use the "
+                "earlier files; client.sync_code() uploads the files again",
                 ", ".join(new[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" * (len(new) > _SHOWN)),
             )
 
@@ -509,7 +509,7 @@ def _too_much(project: WorkflowFiles, chosen: Selection, limit: int) -> str:
     return (
         f"no files are uploaded to the workers, only modules that this process has imported: "
         f"{project.base} {amount}; the largest are {_largest(parts)}; "
-        "a .gitignore or .scalableignore file leaves files out"
+        "exclude files with a .gitignore or .scalableignore file"
     )
 
 

@@ -166,7 +166,7 @@ class Tunnel:
             try:
                 connection, _ = await loop.sock_accept(listening)
             except OSError as error:  # too many open files, for example
-                logger.warning("a connection to %s cannot be accepted: %s", self._subject, error)
+                logger.warning("could not accept a connection to %s: %s", self._subject, error)
                 await asyncio.sleep(1.0)
                 continue
             connection.setblocking(False)

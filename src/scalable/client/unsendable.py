@@ -66,8 +66,8 @@ def unsendable(name: str, parts: Parts) -> TypeError | None:
         if why is not None:
             return TypeError(
                 f"task {name!r} cannot be sent to a worker: {label} ({type(value).__name__}) "
-                f"cannot be pickled: {why}. Make such an object within the task, and pass what "
-                "it is made from"
+                f"cannot be pickled: {why}. Create such an object in the task, and pass what "
+                "it is created from"
             )
     return None
 

@@ -202,7 +202,7 @@ class ClientHere:
                 self._found = get_client()
             except ValueError:
                 raise ClusterError(
-                    "a client that was pickled is used where there is no client",
+                    "an unpickled client can be used only where there is another client",
                     hint="use it within a task, or connect with scalable.connect()",
                 ) from None
         return getattr(self._found, name)

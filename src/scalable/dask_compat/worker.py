@@ -477,7 +477,7 @@ class SharingWorker(Worker):
         try:
             moved = await offload(in_shared_memory, value)
         except (OSError, MemoryError) as error:  # such as a limit on the size of this process
-            logger.info("the result %s is sent as it is: %s", key, error)
+            logger.info("the result %s is sent without shared memory: %s", key, error)
             return
         if moved is not None and self.data.get(key) is value:
             self.data[key] = moved
