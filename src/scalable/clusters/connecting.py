@@ -221,7 +221,7 @@ class AttachedDeployment:
         """Set pools to the plan's counts, and record ``source`` and ``reason``."""
         answer = self.cluster.order(dict(plan.workers_by_tag), source=source, reason=reason)
         before: Mapping[str, int] = answer["before"]
-        logger.debug("counts asked for by %s: %s, before: %s", source, plan.workers_by_tag, before)
+        logger.debug("counts requested by %s: %s, before: %s", source, plan.workers_by_tag, before)
         for tag, count in plan.workers_by_tag.items():
             if before[tag] != count:
                 self._asked.append(scaling_row(tag, before[tag], count, reason, source))

@@ -76,7 +76,7 @@ def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]
         )
     if directory.record().embedded:
         raise ClusterError(
-            f"cluster {name!r} runs in process {known.get('pid')}, which alone can use it",
+            f"cluster {name!r} runs in process {known.get('pid')}; no other process can use it",
             hint="start it with `scalable up` or detach=True to reach it from elsewhere",
         )
     return known, directory.pem()
@@ -93,7 +93,7 @@ def _ask_session(
     pid, path = known.get("pid"), known.get("socket")
     if not path:
         raise ClusterError(
-            f"session {name!r} in process {pid} cannot be asked from other processes",
+            f"session {name!r} in process {pid} cannot be reached from other processes",
             hint="start it with `scalable up` or detach=True to reach it from elsewhere",
         )
     logger.debug("asking session %s in process %s", name, pid)
@@ -107,7 +107,7 @@ def _ask_session(
         hint = f"`scalable status {name}` shows its state"
         raise ClusterError(
             f"session {name!r} in process {pid} does not answer: {error or 'no answer in time'}",
-            hint=hint if here else f"it can be asked only on the machine of {place_of(known)}",
+            hint=hint if here else f"it can be reached only from the machine of {place_of(known)}",
         ) from error
 
 
@@ -154,7 +154,7 @@ def refuse_gone(directory: ClusterDirectory) -> None:
     if status.state in ("failed", "stale"):
         raise ClusterError(
             f"cluster {status.name!r} is {status.state}: {status.reason}",
-            hint=f"`scalable down {status.name}` removes its remains, `scalable up` restarts it",
+            hint=f"run `scalable down {status.name}` to remove it, or `scalable up` to restart it",
         )
 
 
@@ -197,7 +197,7 @@ def drain(name: str, workers: Iterable[str]) -> None:
     Running tasks finish first, and results move to other workers. Unknown names are ignored.
     """
     directory = find(name)
-    reasons = dict.fromkeys(workers, f"asked for by {directory.record().owner}")
+    reasons = dict.fromkeys(workers, f"requested by {directory.record().owner}")
     ask(directory, lambda scheduler: scheduler.drain(reasons))
 
 

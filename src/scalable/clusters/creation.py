@@ -156,7 +156,7 @@ def _clear_away(directory: ClusterDirectory) -> None:
     try:
         clear_away(directory)
     except ProviderError as error:
-        logger.warning("what was started of cluster %s is left: %s", directory.id, error)
+        logger.warning("could not remove what was started of cluster %s: %s", directory.id, error)
 
 
 def _refuse_bad_address(address: str | None) -> None:

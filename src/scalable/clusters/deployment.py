@@ -95,7 +95,7 @@ class Deployment:
                 return
             time.sleep(READY_POLL_S)
         logger.warning(
-            "some workers have not connected after %g s; they are still awaited", timeout
+            "some workers have not connected after %g s; still waiting for them", timeout
         )
 
     # The record ---------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Deployment:
         try:
             path: Path = self.cluster.sync(self._socket.start)
         except (OSError, ClusterError) as error:
-            logger.info("other processes cannot ask this session: %s", error)
+            logger.info("other processes cannot query this session: %s", error)
             return None
         return path
 

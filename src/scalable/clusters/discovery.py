@@ -122,7 +122,7 @@ def status(name: str) -> ClusterStatus:
     try:
         answer = ask(directory, SchedulerCalls.status, timeout_s=STATUS_TIMEOUT_S)
     except ClusterError as error:
-        logger.debug("the last written status of %s is taken: %s", name, error)
+        logger.debug("using the last written status of %s: %s", name, error)
         return on_disk
     return status_of(directory, time.time(), answer)
 

@@ -124,7 +124,7 @@ def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: Cl
     known = directory.scheduler() or {}
     if is_alive(known) is not None or record.services != services.PROCESS:
         logger.warning(
-            "the scheduler cannot be requested to stop, so its processes and jobs are stopped: %s",
+            "could not request the scheduler to stop, so its processes and jobs are stopped: %s",
             error,
         )
         return
@@ -138,7 +138,7 @@ def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: Cl
             hint=f"run `scalable down {record.name}` there; or here, once there has been no "
             f"new status for {format_duration(SILENCE_S)}",
         ) from error
-    logger.warning("cluster %r counts as ended: %s", record.name, reason)
+    logger.warning("cluster %r is considered ended: %s", record.name, reason)
 
 
 def _ask_to_end(directory: ClusterDirectory) -> None:
@@ -201,7 +201,7 @@ def _keep_logs(directory: ClusterDirectory) -> None:
         for log in directory.logs_dir.glob("*.log"):
             shutil.copyfile(log, kept / log.name)
     except (ClusterError, OSError) as error:
-        logger.warning("the logs of cluster %s are not kept: %s", directory.id, error)
+        logger.warning("could not save the logs of cluster %s: %s", directory.id, error)
 
 
 def _delete(provider: str, cluster_id: str) -> ProviderError | None:
@@ -212,7 +212,7 @@ def _delete(provider: str, cluster_id: str) -> ProviderError | None:
     except UnknownProviderError:
         # Registered at run time by a process that has exited, or removed from this machine.
         logger.warning(
-            "provider %r of cluster %s is not known here: what it started is not looked for",
+            "provider %r of cluster %s is not available here: what it started is not searched for",
             provider,
             cluster_id,
         )

@@ -206,8 +206,8 @@ class ManagerProcess:
         address = config.worker_address or config.address
         if is_loopback(address) and not provider_traits(provider).on_this_machine:
             logger.warning(
-                "workers of manager %r are given %s as the scheduler's address, which leads to "
-                "their own machine; give scheduler_address: HOST:PORT to its entry in managers",
+                "workers of manager %r are given %s as the scheduler's address, which refers to "
+                "their own machine; set scheduler_address: HOST:PORT in its entry in managers",
                 config.manager,
                 address,
             )
@@ -285,7 +285,7 @@ class ManagerProcess:
                 await reconciler.close()
                 raise ClusterError(
                     f"the scheduler of cluster {self.config.cluster_name!r} has not answered for "
-                    f"{silent_s:.0f} s: it counts as gone, and this manager's workers are stopped"
+                    f"{silent_s:.0f} s: it is considered gone, so this manager stops its workers"
                 )
             done = self._leaving and not reconciler.inventory.existing()
             if reconciler.end_wanted:
@@ -305,7 +305,7 @@ async def _quietly(calls: SchedulerCalls, manager: str, nonce: str, *, gone: boo
     try:
         await asyncio.wait_for(calls.leave(manager, nonce, gone=gone), ATTACH_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
-        logger.warning("the scheduler got no notice that this manager leaves: %s", error)
+        logger.warning("could not notify the scheduler that this manager leaves: %s", error)
 
 
 def _shape(component: Any) -> dict[str, Any]:

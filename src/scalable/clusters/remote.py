@@ -123,7 +123,7 @@ class RemoteCluster(ClusterDirectory):
             self._said = ask_at(address, self.pem(), SchedulerCalls.status, STATUS_TIMEOUT_S)
             self._answered_at = time.monotonic()
         except (OSError, TimeoutError, ValueError) as error:
-            logger.debug("the scheduler of %s gives no status: %s", self.id, error)
+            logger.debug("the scheduler of %s returns no status: %s", self.id, error)
         self._said_at = time.monotonic()
 
     def state(  # noqa: PLR0911 - a list of cases, the first that holds
@@ -189,7 +189,7 @@ class RemoteCluster(ClusterDirectory):
                     self, lambda calls: copy_run(calls.run_files, runs), timeout_s=RUN_TIMEOUT_S
                 )
         except (ClusterError, OSError, ValueError, AttributeError) as error:
-            logger.debug("the run of %s is not copied: %s", self.id, error)
+            logger.debug("could not copy the run of %s: %s", self.id, error)
         else:
             write_private(self.path / "run", str(path))
 
@@ -237,7 +237,7 @@ def fetch_copies() -> list[str]:
     """Copy the files of all clusters on all reachable sites, and return new clusters' ids."""
     new, errors = ask_places()
     for error in errors:
-        logger.warning("clusters there are not known: %s", error)
+        logger.warning("could not list remote clusters: %s", error)
     return new
 
 
@@ -286,7 +286,7 @@ def _places() -> Iterator[tuple[str, Mapping[str, str]]]:
             if provider_traits(name).remote:
                 told += [(name, dict(place)) for place in get_provider(name).places()]
         except ProviderError as error:
-            logger.debug("the sites of provider %s are not known: %s", name, error)
+            logger.debug("could not list the sites of provider %s: %s", name, error)
     for index, each in enumerate(told):
         if each not in told[:index]:
             yield each
@@ -333,7 +333,7 @@ def _copied(
             cluster = RemoteCluster(ClusterDirectory.parent() / cluster_id)
             if cluster.is_over():
                 logger.debug(
-                    "cluster %s is not in its site any more: its copy is removed", cluster_id
+                    "cluster %s is no longer in its site, so its copy is removed", cluster_id
                 )
                 cluster.remove()
     new = []
@@ -492,7 +492,7 @@ def flush_run(directory: ClusterDirectory) -> None:
         if known:  # there is a record on this machine
             ask(directory, lambda calls: calls.run_files(known, costs=True))
     except (ClusterError, OSError) as error:
-        logger.debug("the last rows of %s are not written: %s", directory.id, error)
+        logger.debug("could not write the last rows of %s: %s", directory.id, error)
 
 
 def _sizes(directory: Path) -> dict[str, int]:

@@ -37,7 +37,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
         reason = why_ended(directory)
         if reason is not None or status.state in ("failed", "stale"):
             logger.warning(
-                "cluster %r had stopped, and its remains are removed: %s",
+                "removing what is left of cluster %r, which had stopped: %s",
                 name,
                 reason or status.reason,
             )
@@ -84,7 +84,7 @@ def restart_managers(name: str) -> list[str]:
         raise ClusterError(
             f"cluster {status.name!r} is {status.state}, and its managers cannot be restarted: "
             f"{status.reason}",
-            hint=f"`scalable down {status.name}` removes its remains, `scalable up` restarts it",
+            hint=f"run `scalable down {status.name}` to remove it, or `scalable up` to restart it",
         )
     started = []
     for manager, described in directory.record().managers.items():
@@ -112,14 +112,14 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
             return True
     except ClusterError as error:
         raise ClusterError(
-            f"manager {manager!r} is {place}, and the scheduler, to which it reports, cannot be "
-            f"asked: {error.message}",
+            f"manager {manager!r} is {place}, and the scheduler to which it reports cannot be "
+            f"queried: {error.message}",
             hint=again,
         ) from error
     if provider_traits(provider).on_this_machine:
         raise ClusterError(
             f"manager {manager!r} was {place} and has ended: its workers are processes of that "
-            "machine, where alone they can be taken over",
+            "machine and can be taken over only there",
             hint=again,
         )
     return False

@@ -281,7 +281,7 @@ class _Ends:
         try:
             ended = ended_jobs(self._directory)
         except ProviderError as error:
-            logger.debug("the jobs of cluster %s are not known: %s", self._directory.id, error)
+            logger.debug("could not list the jobs of cluster %s: %s", self._directory.id, error)
             ended = []
         self._asked_at = time.monotonic()
         return [(service, last_line(self._directory, service)) for service in ended]

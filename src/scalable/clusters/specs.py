@@ -35,7 +35,7 @@ def encoded(spec: DeploymentSpec) -> str | None:
     try:
         return encode_spec(spec)
     except TypeError as error:
-        logger.debug("the spec of target %s is not stored: %s", spec.target_name, error)
+        logger.debug("the spec of target %s cannot be stored: %s", spec.target_name, error)
         return None
 
 
@@ -83,7 +83,7 @@ def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
         return None
     if resumed and Path(resumed) == run.absolute():
         raise ClusterError(
-            f"{run.name} is the record of the running cluster: it cannot be resumed on it",
+            f"{run.name} is the record of the running cluster, which cannot resume itself",
             hint="give --resume another run, or stop the cluster first",
         )
     limit = (spec.keep_results or KeepResults()).size

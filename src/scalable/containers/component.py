@@ -133,8 +133,8 @@ def _series(text: str | None) -> tuple[str, ...] | None:
 NEEDED = ("scalable", "distributed")
 #: Advice for an image that breaks the contract.
 ADVICE = (
-    "an image for workers has a program python3 with scalable and distributed in the releases of "
-    "this machine; docs/images.md shows how to make one"
+    "an image for workers needs a program python3, and scalable and distributed in the releases "
+    "of this machine; docs/images.md shows how to make one"
 )
 
 #: Messages of runtimes and shells about a missing Python.
@@ -296,7 +296,7 @@ def check_image_file(request: ContainerRequest) -> None:
         raise ProviderError(
             f"image {request.image_file} is a file, which {request.runtime} cannot run; only "
             "apptainer can",
-            hint="ask for the runtime apptainer, or write a reference such as ghcr.io/site/model:1",
+            hint="choose the runtime apptainer, or write a reference such as ghcr.io/site/model:1",
         )
     if not Path(request.image_file).exists():
         raise ProviderError(

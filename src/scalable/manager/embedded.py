@@ -317,7 +317,7 @@ def _root(error: BaseException) -> BaseException:
 # Entry security -----------------------------------------------------------------------------------
 
 _HINT = (
-    "give the class a parameter security, and hand it on to the worker that it starts; or, only "
+    "give the class a parameter security, and pass it on to the worker that it starts; or, only "
     "where no other user can reach the scheduler, give PoolCluster a scheduler with "
     "{'protocol': 'tcp://'} in its options"
 )

@@ -509,7 +509,7 @@ def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:
         with suppress(ValueError, TypeError):
             return float(parse_bytes(value) if part == "memory" else value)
     raise ClusterError(
-        f"adapt({asked}=...): it is not known how much one worker of {shown(pool.tag)} has",
+        f"adapt({asked}=...): the size of one worker of {shown(pool.tag)} is unknown",
         hint=f"give {asked.partition('_')[0]}=, a number of workers",
     )
 

@@ -231,7 +231,7 @@ class Reconciler:
 
     def _replace_leaving(self, unit: Unit) -> None:
         """Request a replacement for a leaving unit. Later passes stop the leaving one."""
-        logger.debug("unit %s leaves, and cannot work again", unit.name)
+        logger.debug("unit %s leaves and cannot work again", unit.name)
         unit.starts, unit.superseded = (), True  # it did not fail
         self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
 
@@ -629,7 +629,7 @@ class SilentStarts:
             return
         said = [line.strip() for line in text.splitlines() if line.startswith(SILENT_SCHEDULER)]
         if said and unit.connected_at is None and pool.start_failure is None:
-            logger.warning("worker %s runs and does not connect: %s", unit.name, said[-1])
+            logger.warning("worker %s runs but does not connect: %s", unit.name, said[-1])
             pool.start_failure = said[-1]
             self._on_event(failed_start(pool.tag, str(unit.name), said[-1]))
 

@@ -242,7 +242,7 @@ def decide(
         if unit.in_flight:
             continue
         seen = observed.get(
-            name, Observation(UnitState.ENDED, "its backend does not have it any more")
+            name, Observation(UnitState.ENDED, "it no longer exists in its backend")
         )
         if name in wanted and not unit.superseded:
             _wanted(decision, unit, seen, now, start_timeout)

@@ -94,7 +94,7 @@ def read_access_file(path: Path) -> AccessFile:
         version = data.pop("version")
         if version != _VERSION:
             raise ClusterError(
-                f"{path} is an access file of version {version}, and this release reads "
+                f"{path} is an access file of version {version}, but this release reads "
                 f"version {_VERSION}",
                 hint="update scalable on this machine",
             )

@@ -367,7 +367,7 @@ def unwritable(path: Path, error: OSError) -> ClusterError:
     """Return the error for cluster files that cannot be written."""
     return ClusterError(
         f"the files of the cluster cannot be written to {path}: {error.strerror or error}",
-        hint="free space there, or let XDG_STATE_HOME name a directory that you can write to",
+        hint="free space there, or set XDG_STATE_HOME to a directory that you can write to",
     )
 
 
@@ -420,13 +420,13 @@ def _lock(descriptor: int, path: Path) -> None:
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"another process has held {path} for {LOCK_TIMEOUT_S:.0f} s",
-                    hint=f"`fuser {path}` shows that process, which began to make a cluster",
+                    hint=f"`fuser {path}` shows that process, which is creating a cluster",
                 ) from error
             time.sleep(_LOCK_POLL_S)
         except OSError as error:
             raise ClusterError(
                 f"{path} cannot be locked: {error.strerror}",
-                hint="let XDG_STATE_HOME name a directory on a file system that has locks",
+                hint="set XDG_STATE_HOME to a directory on a file system that supports locks",
             ) from error
         else:
             return

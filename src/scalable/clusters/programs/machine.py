@@ -72,7 +72,7 @@ class NoticeWatch:
             left_s = self._side.notice()
         except (ProviderError, OSError) as error:
             if not self._failing:
-                logger.warning("the check for a preemption notice is repeated: %s", error)
+                logger.warning("could not check for a preemption notice, retrying: %s", error)
             self._failing = True
             return None
         self._failing = False
@@ -185,7 +185,7 @@ def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int
             try:
                 units.end(side.stopped_units())
             except (OSError, ProviderError) as error:
-                logger.warning("it is not known which units have to end: %s", error)
+                logger.warning("could not read which units have to end: %s", error)
     return code
 
 

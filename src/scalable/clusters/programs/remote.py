@@ -156,7 +156,7 @@ def run_manager(
                 place.delete(record.id, wait=False)
                 return 0
         except ProviderError as error:
-            logger.warning("the state of the scheduler is not known: %s", error)
+            logger.warning("could not read the state of the scheduler: %s", error)
             if not error.transient:
                 return code  # its rights were removed with the cluster
         if code:
