@@ -130,7 +130,7 @@ def _error_name(text: str) -> str:
         found = getattr(builtins, text, None)
         if isinstance(found, type) and issubclass(found, Exception):
             return found.__name__
-        fault = f"retries.on: {text!r} is not a builtin exception, and not {OUT_OF_MEMORY}"
+        fault = f"retries.on: {text!r} is neither a builtin exception nor {OUT_OF_MEMORY}"
         close = difflib.get_close_matches(text, _ERROR_WORDS, 1, 0.8)
     hint = f"did you mean {close[0]!r}?" if close else "write other classes as module.Name"
     raise PydanticCustomError("name", "{fault}", {"fault": fault, "hint": hint})

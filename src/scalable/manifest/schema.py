@@ -132,10 +132,8 @@ FurtherTries = Annotated[
 class KeptResults(Record):
     """Bounds of the results that are kept for resuming a run."""
 
-    size: Memory = Field(default="20G", description="Size that the results of one run may have.")
-    age: Duration = Field(
-        default="30d", description="Time after a run for which its results are kept."
-    )
+    size: Memory = Field(default="20G", description="Maximum size of the results of one run.")
+    age: Duration = Field(default="30d", description="Time for which results are kept after a run.")
 
 
 def _bounds_of_kept(value: Any) -> Any:
@@ -163,7 +161,7 @@ class Project(Record):
     name: ProjectName = Field(description="Name of the project, part of run and cluster names.")
     default_storage: StorageUrl | None = Field(
         default=None,
-        description="Storage for results: a directory, or a URL file:, s3://, gs:// or memory://.",
+        description="Storage for results: a directory, or a file:, s3://, gs:// or memory:// URL.",
     )
     local_cache: ResultsUrl | None = Field(
         default=None,
@@ -172,7 +170,7 @@ class Project(Record):
     )
     cache_limit: Memory = Field(
         default="20G",
-        description="Size that the cache may have. Workers remove the least useful results.",
+        description="Maximum size of the cache. Above it, workers remove the least useful results.",
     )
     keep_results: KeepResults = Field(
         default=None,
@@ -194,7 +192,7 @@ class SecretSource(Record):
 
     env: Text | None = Field(default=None, description="Your environment variable.")
     file: Text | None = Field(
-        default=None, description="File on your machine. A line break at its end is left out."
+        default=None, description="File on your machine. A line break at its end is ignored."
     )
 
     @model_validator(mode="after")
@@ -243,7 +241,7 @@ class Component(Record):
     )
     setup: tuple[Text, ...] = Field(
         default=(),
-        description="Lines for the shell that starts a worker, such as module load gcc. If a line "
+        description="Shell commands to run before a worker starts, such as module load gcc. If one "
         "fails, the worker does not start.",
     )
     python: Argument | None = Field(
@@ -264,7 +262,7 @@ class Task(Record):
     component: Text = Field(description="Component whose workers run the tasks.")
     cache: bool = Field(
         default=False,
-        description="Cache results: an equal task of a later run is a cache hit, and does not run.",
+        description="Cache results. An equal task of a later run is then a cache hit.",
     )
     retries: FurtherTries | None = Field(
         default=None,
@@ -272,8 +270,8 @@ class Task(Record):
     )
     memory_on_retry: MemoryFactor | None = Field(
         default=None,
-        description="Retry a task that ran out of memory in the smallest pool with at least this "
-        "multiple of the memory, such as 1.5x.",
+        description="If a task runs out of memory, retry it in the smallest pool with at least "
+        "this multiple of its memory, such as 1.5x.",
     )
     outputs: Outputs = Field(
         default=(), description="Outputs: a list of names, or a map of name to path."
@@ -299,7 +297,7 @@ class Target(Record):
     )
     adaptive: Bounds | None = Field(
         default=None,
-        description="Minimum and maximum of workers in all pools. The number follows the load.",
+        description="Minimum and maximum of the total number of workers, which follows the load.",
     )
     idle_timeout: Duration | None = Field(
         default=None, description="Time without work after which the cluster stops, such as 30min."
@@ -320,7 +318,7 @@ class Target(Record):
     )
     prices: dict[Text, NonNegativeFloat] = Field(
         default={},
-        description="Component or machine type: price of one worker or machine for one hour. "
+        description="Price of one worker or machine for one hour, by component or machine type. "
         "Overrides price_per_core_hour and the provider's prices.",
     )
     budget: PositiveFloat | None = Field(
@@ -328,14 +326,14 @@ class Target(Record):
         description="Money that a cluster may spend. Pools stop growing when 80 % of it is spent.",
     )
     keep_results: KeepResults = Field(
-        default=None, description="As keep_results of the project, for this target."
+        default=None, description="Overrides `keep_results` of the project for this target."
     )
     setup: tuple[Text, ...] = Field(
-        default=(), description="As setup of a component, for all of them. These lines come first."
+        default=(), description="Commands that run before `setup` of each component."
     )
-    secrets: Secrets = Field(default={}, description="As secrets of a component, for all of them.")
+    secrets: Secrets = Field(default={}, description="Secrets of all components.")
     python: Argument | None = Field(
-        default=None, description="As python of a component, for those that do not set it."
+        default=None, description="Default for components that do not set `python`."
     )
 
 
@@ -352,7 +350,7 @@ class Manager(Record):
     scheduler_address: Text | None = Field(
         default=None,
         description="HOST:PORT at which this manager's workers reach the scheduler, if it differs "
-        "from the manager's own address for it.",
+        "from the address that the manager itself uses.",
     )
 
 

@@ -46,7 +46,7 @@ def decode_spec(text: str) -> DeploymentSpec:
         raise SpecFormatError(f"not a deployment spec: {error}") from error
     if version != VERSION:
         raise SpecFormatError(
-            f"a deployment spec of version {version!r}, and this release of scalable reads version "
+            f"a deployment spec of version {version!r}, but this release of scalable reads version "
             f"{VERSION}: use the release that started the cluster"
         )
     try:

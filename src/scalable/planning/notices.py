@@ -26,7 +26,7 @@ def _little_memory(spec: DeploymentSpec) -> list[Diagnostic]:
         Diagnostic(
             "W_LITTLE_MEMORY",
             ("components", tag, "memory"),
-            f"memory {component.memory} is {format_bytes(component.memory_bytes)}; "
+            f"memory {component.memory} is {format_bytes(component.memory_bytes)}, but "
             f"a worker alone needs {format_bytes(WORKER_NEEDS)}",
             hint="write for example 1G",
             severity="warning",

@@ -44,8 +44,8 @@ class AWSOptions(RemoteOptions):
     )
     spot: bool | Fraction = Field(
         default=False,
-        description="Spot capacity for all workers, or for a fraction such as 0.7. If there is "
-        "none, workers are on demand.",
+        description="Use spot capacity for all workers (true) or a fraction such as 0.7. If there "
+        "is none, workers are on demand.",
     )
     spot_allocation: Literal["price-capacity-optimized", "capacity-optimized", "lowest-price"] = (
         Field(

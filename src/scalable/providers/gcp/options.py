@@ -66,8 +66,8 @@ class GCPOptions(RemoteOptions):
     )
     preemptible: Fraction = Field(
         default=False,
-        description="Use spot machines for workers: true, or the fraction of them. If there are "
-        "none, workers get machines at the full price.",
+        description="Use spot machines for all workers (true) or a fraction such as 0.7. If there "
+        "are none, workers get machines at the full price.",
     )
     network: Argument = Field(
         default="default",
@@ -82,7 +82,7 @@ class GCPOptions(RemoteOptions):
     external_ip: bool = Field(
         default=True,
         description="Give machines an address outside the network. Without one, clients must be in "
-        "the network, and images come through Private Google Access or Cloud NAT.",
+        "the network, and images are pulled through Private Google Access or Cloud NAT.",
     )
     clients_from: tuple[AddressRange, ...] = Field(
         default=("0.0.0.0/0",),

@@ -52,7 +52,7 @@ class KubernetesOptions(RemoteOptions):
     node_selector: TextMap = Field(default={}, description="Labels that nodes must have.")
     priority_class: Argument | None = Field(default=None, description="Priority class of the pods.")
     pod_template: Text | None = Field(
-        default=None, description="YAML file of a pod with which all pods are merged."
+        default=None, description="YAML file of a pod. All pods are merged with it."
     )
     manager_service_account: Argument | None = Field(
         default=None,

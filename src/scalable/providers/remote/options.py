@@ -18,7 +18,7 @@ class RemoteOptions(ProviderOptions):
     n_workers: PositiveInt | None = Field(
         default=None, description="Number of workers in all pools. Default: one for each pool."
     )
-    env: Environment = Field(default={}, description="Environment of all containers.")
+    env: Environment = Field(default={}, description="Environment variables of all containers.")
     manager: Literal["here", "there"] | None = Field(
         default=None,
         description="Where the manager runs: `there`, next to the scheduler (default of detached "
@@ -26,15 +26,15 @@ class RemoteOptions(ProviderOptions):
     )
     start_timeout: Duration = Field(
         default="10m",
-        description="Time within which a machine or pod must exist and run its program.",
+        description="Time within which a machine or pod must start its program.",
     )
     abandoned_after: Duration = Field(
         default="5m",
-        description="Time without its creator after which a cluster stops.",
+        description="Time without a report from its creator after which a cluster stops.",
     )
     allow_version_mismatch: bool = Field(
         default=False,
-        description="Accept an image with another release of distributed than your machine's. You "
+        description="Accept an image whose release of distributed differs from your machine's. You "
         "only get a warning.",
     )
     reconnect_within: Duration = Field(

@@ -52,7 +52,7 @@ class SlurmOptions(ProviderOptions):
         description="Where a detached cluster's scheduler runs: the login node, or a separate job.",
     )
     scheduler_port: Port = Field(
-        default=8786, description="Port of the scheduler. If it is taken, the next free one."
+        default=8786, description="Port of the scheduler. If it is taken, the next free port."
     )
     worker_port_range: PortRange | None = Field(
         default=None, description="Ports that workers may listen on, such as 40000:41000."
