@@ -86,7 +86,7 @@ def estimated(quote: Quote, plan: ScalePlan) -> CostEstimate | None:
     missing = [tag for tag in plan.workers_by_tag if tag not in quote.rates]
     notes = list(quote.notes)
     if missing:
-        notes.append(f"No price is known for workers of {', '.join(missing)}: they count nothing.")
+        notes.append(f"The cost excludes workers of {', '.join(missing)}: no price is known.")
     return CostEstimate(
         total=None,
         by_tag=by_tag,
@@ -216,7 +216,7 @@ def warnings_about(
             "W_NOT_APPLIED",
             (*path, "prices", name),
             f"the price has no effect: {name!r} is neither a component nor a known type of machine",
-            hint="name a component, or a type as `scalable prices` shows it",
+            hint="use the name of a component, or of a type that `scalable prices` shows",
             severity="warning",
         )
         for name in unknown_names(package, spec)
@@ -233,7 +233,7 @@ def warnings_about(
                 "W_NO_PRICE",
                 path,
                 f"no price is known for workers of {', '.join(unpriced)} {where}: plans do not "
-                "count them",
+                "include their cost",
                 hint="write `prices` in the target",
                 severity="warning",
             )

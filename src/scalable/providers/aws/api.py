@@ -67,7 +67,7 @@ _WRONG = {
     "UnrecognizedClientException",
 }
 _FORBIDDEN = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
-_LOGIN = "log in again (aws sso login, aws configure), or let AWS_PROFILE name another profile"
+_LOGIN = "log in again (aws sso login, aws configure), or set AWS_PROFILE to another profile"
 
 
 class AWSError(ProviderError):
@@ -131,7 +131,7 @@ class AWSApi:
         region = self._given_region or self._library_session().get_config_variable("region")
         if not region:
             raise ProviderError(
-                "no region of AWS is known", hint="write the target's region, or set AWS_REGION"
+                "no AWS region is set", hint="set region of the target, or AWS_REGION"
             )
         return str(region)
 
@@ -192,7 +192,7 @@ class AWSApi:
                 if not error.transient or lost or ended:
                     raise
                 show = logger.info if attempt > 3 else logger.debug
-                show("%s: %s; again in %.1f s", error.request, error.message, pause)
+                show("%s: %s; next attempt in %.1f s", error.request, error.message, pause)
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt raises or returns")
 
@@ -284,7 +284,7 @@ def refusal(answer: dict[str, Any], request: str) -> AWSError:
             f"this user may not {request}: {message}",
             error_code=code,
             request=request,
-            hint="ask whoever manages the account for a policy that allows it; docs/cloud.md "
+            hint="ask the administrator of the account for a policy that allows it; docs/cloud.md "
             "lists what is needed",
         )
     transient = code in _THROTTLED or code in _UNAVAILABLE or status >= 500

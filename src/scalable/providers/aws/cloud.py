@@ -90,13 +90,13 @@ class AWSCloud:
         created = await self._network.missing(cluster_id)
         if FARGATE in self._settings.kinds:
             if not self._settings.execution_role:
-                created.append("a role that starts tasks: it reads this cluster's secrets")
+                created.append("a role that starts tasks and reads this cluster's secrets")
             if not await self._tasks.exists():
                 created.append(f"ECS cluster {self._settings.ecs_cluster}")
         elif not self._settings.task_role:
-            created.append("roles and instance profiles: they read this cluster's secrets")
+            created.append("roles and instance profiles that read this cluster's secrets")
         if not await self._logs.exists():
-            created.append(f"log group /scalable, kept {self._settings.logs_kept_days} days")
+            created.append(f"log group /scalable, for {self._settings.logs_kept_days} days of logs")
         return created
 
     async def absent_types(self) -> dict[str, str]:
@@ -225,7 +225,7 @@ class AWSCloud:
         except AWSError as error:
             if not error.forbidden:
                 raise
-            logger.debug("machines of kind %s are not asked for: %s", kind, error)
+            logger.debug("machines of kind %s are not listed: %s", kind, error)
             return []
 
     def _fleet(self, kind: str) -> FargateTasks | Instances:
@@ -272,7 +272,7 @@ class AWSCloud:
             try:
                 removed += await self._clean_cluster(cluster_id)
             except ProviderError as error:
-                logger.debug("cluster %s is not cleaned: %s", cluster_id, error)
+                logger.debug("could not clean up cluster %s: %s", cluster_id, error)
         if not alive:
             if FARGATE in self._settings.kinds:
                 removed += await self._tasks.clean_shared()
@@ -353,7 +353,7 @@ async def _findings(spec: DeploymentSpec, cloud: AWSCloud) -> list[Diagnostic]:
         return [Diagnostic("E_BAD_OPTION", target, error.message, hint=error.hint)]
     if created:
         text = "; ".join(created)
-        message = f"`up` makes what does not exist, and `down` removes it: {text}"
+        message = f"`up` creates these resources, and `down` removes them: {text}"
         found.append(Diagnostic("W_NOT_APPLIED", target, message, hint=_WAYS, severity="warning"))
     if spec.options["cluster_type"] == EC2:
         absent = await cloud.absent_types()
@@ -364,7 +364,7 @@ async def _findings(spec: DeploymentSpec, cloud: AWSCloud) -> list[Diagnostic]:
     return found
 
 
-_WAYS = "name your own in subnets, security_groups and the options whose names end with role_arn"
+_WAYS = "to use your own, set subnets, security_groups and the options that end with role_arn"
 
 
 # Objects of a plan --------------------------------------------------------------------------------

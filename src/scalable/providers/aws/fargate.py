@@ -154,7 +154,7 @@ class FargateTasks:
         reason = str(failure.get("reason") or "no reason was given")
         if not lacks_capacity(reason):
             raise ProviderError(
-                f"machine {request.name}: ECS does not start it: "
+                f"ECS does not start machine {request.name}: "
                 f"{' '.join((reason, str(failure.get('detail') or ''))).strip()}"
             )
         return reason
@@ -310,7 +310,7 @@ class FargateTasks:
             try:
                 await self._api.call("ecs", "delete_cluster", cluster=self._cluster)
             except AWSError as error:
-                logger.debug("ECS cluster %s stays: %s", self._cluster, error)
+                logger.debug("could not delete ECS cluster %s: %s", self._cluster, error)
             else:
                 return [f"ECS cluster {self._cluster}"]
         return []

@@ -121,7 +121,7 @@ class Instance:
             except (BotoCoreError, ClientError) as error:
                 if time.monotonic() + pause > deadline:
                     raise ProviderError(
-                        f"Secrets Manager does not give {secret} to this instance: {error}",
+                        f"Secrets Manager does not let this instance read {secret}: {error}",
                         hint="the role of its instance profile has to allow "
                         "secretsmanager:GetSecretValue for the secrets of the cluster",
                     ) from error
@@ -155,7 +155,7 @@ class Instance:
         try:
             when = datetime.fromisoformat(json.loads(said)["time"])
         except (ValueError, KeyError) as error:
-            raise ProviderError(f"the notice of the metadata service is {said!r:.100}") from error
+            raise ProviderError(f"the notice of preemption is invalid: {said!r:.100}") from error
         return max(0.0, (when - datetime.now(UTC)).total_seconds())
 
     def _metadata(self, path: str) -> str | None:

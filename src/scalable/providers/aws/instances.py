@@ -157,7 +157,7 @@ class Instances:
             dict.fromkeys(f"{e.get('ErrorCode')}: {e.get('ErrorMessage')}" for e in errors)
         )
         raise ProviderError(
-            f"machine {request.name}: EC2 does not start it: {said or 'no reason was given'}"
+            f"EC2 does not start machine {request.name}: {said or 'no reason was given'}"
         )
 
     async def _types_there(self, name: str) -> str:
@@ -296,7 +296,7 @@ def like(name: str, there: Sequence[str]) -> str:
     names = [one for one in there if one.startswith(f"{family}.")]
     names = names or [o for o in there if o[0] == name[0] and o.endswith(f".{size}")]
     if not names:
-        return "name another instance_type or region"
+        return "choose another instance_type or region"
     return f"it has {', '.join(sorted(names)[:12])}"
 
 

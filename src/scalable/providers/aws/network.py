@@ -122,7 +122,7 @@ class AWSNetwork:
                     raise
                 if time.monotonic() > until:
                     raise ProviderError(
-                        f"security group {name} is still used by a machine that ends",
+                        f"security group {name} is still used by a machine that is shutting down",
                         hint="repeat the command in a minute",
                         transient=True,
                     ) from error
@@ -142,7 +142,7 @@ class AWSNetwork:
             if len(vpcs) > 1:
                 raise ProviderError(
                     f"the subnets are in {len(vpcs)} VPCs: {', '.join(sorted(vpcs))}",
-                    hint="name subnets of one VPC",
+                    hint="choose subnets of one VPC",
                 )
             return vpcs.pop(), self._in_zones(found)
         if options.vpc:
@@ -319,7 +319,7 @@ class Vpcs:
         return vpc
 
     async def _create_vpc(self) -> str:
-        logger.info("region %s has no default VPC: one is made", self._api.region)
+        logger.info("region %s has no default VPC; creating one", self._api.region)
         made = await self._api.call_without_token(
             "ec2", "create_vpc", CidrBlock=VPC_CIDR, TagSpecifications=_tag("vpc", VPC)
         )
@@ -384,7 +384,7 @@ class Vpcs:
         try:
             await self._remove(vpc)
         except AWSError as error:
-            logger.debug("VPC %s stays: %s", vpc, error)
+            logger.debug("could not delete VPC %s: %s", vpc, error)
             return []
         return [f"VPC {vpc} with its subnets"]
 

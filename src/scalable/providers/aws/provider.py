@@ -158,7 +158,7 @@ def _place(spec: DeploymentSpec) -> Iterator[Diagnostic]:
         yield Diagnostic(
             "W_NOT_APPLIED",
             (*target, "region"),
-            "no region is named, and machines cannot be started without one",
+            "no region is set, and machines cannot be started without one",
             hint="write region: us-east-1, or set AWS_REGION",
             severity="warning",
         )
@@ -193,7 +193,7 @@ def _component(spec: DeploymentSpec, component: ComponentSpec) -> Iterator[Diagn
             "W_NOT_APPLIED",
             (*path, "mounts"),
             "mounts have no effect: machines of AWS share no files with this one",
-            hint="read and write through a storage such as s3://",
+            hint="read and write data in object storage, such as s3://",
             severity="warning",
         )
     script = component.preload_script

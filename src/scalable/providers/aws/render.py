@@ -280,7 +280,7 @@ def user_data(container: Container) -> str:
     text = script(container).encode()
     if len(text) > LIMIT:
         raise ProviderError(
-            f"the environment of a container makes {len(text)} bytes of user data, and EC2 accepts "
+            f"the environment of a container makes {len(text)} bytes of user data, but EC2 accepts "
             f"{LIMIT}",
             hint="make env: shorter; long values can be part of the image",
         )

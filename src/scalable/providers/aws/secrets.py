@@ -34,7 +34,7 @@ def packed(files: Mapping[str, str], name: str) -> str:
     if len(text) > LIMIT:
         large = max(files, key=lambda path: len(files[path]))
         raise ProviderError(
-            f"the files of {name!r} take {len(text)} bytes compressed, and a secret of AWS holds "
+            f"the files of {name!r} take {len(text)} bytes compressed, but a secret of AWS holds "
             f"{LIMIT}; the largest is {large} with {len(files[large])} characters",
             hint="make the manifest or its scripts smaller; scripts can be part of the image",
         )

@@ -130,9 +130,7 @@ def place_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the site in a target's options. Raises ProviderError without a region."""
     region = region_of(options)
     if region is None:
-        raise ProviderError(
-            "no region of AWS is known", hint="write the target's region, or set AWS_REGION"
-        )
+        raise ProviderError("no AWS region is set", hint="set region of the target, or AWS_REGION")
     return {"region": region, "ecs_cluster": str(options["ecs_cluster"])}
 
 

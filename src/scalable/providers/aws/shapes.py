@@ -73,7 +73,7 @@ def fargate_size(cpus: float, memory_bytes: int | None = None) -> FargateSize:
             return size
     largest = SIZES[-1]
     raise ValueError(
-        f"{cpus:g} cpus with {least / 1024:g} GB do not fit Fargate, "
+        f"{cpus:g} cpus with {least / 1024:g} GB are too large for Fargate, "
         f"whose largest size is {largest}"
     )
 
@@ -277,18 +277,18 @@ def chosen(
             if shape is not None and not shape.holds(cpus, memory_bytes + RESERVED_BYTES, gpus):
                 raise ProviderError(
                     f"{name} ({shape.cpus:g} cpus, {shape.memory_bytes / 2**30:g} GiB, "
-                    f"{shape.gpus} gpus) is too small for a worker with {wanted}, and "
+                    f"{shape.gpus} gpus) is too small for a worker with {wanted} plus "
                     f"{RESERVED_BYTES / 2**30:.1f} GiB for the system",
-                    hint="name a larger type, or leave instance_type out",
+                    hint="choose a larger type, or leave out instance_type",
                 )
         return list(types)
     usable = machines(known, (), spot)
     fitting = usable.by_price(cpus * units, memory_bytes * units, gpus * units)
     if not fitting:
         raise ProviderError(
-            f"no instance type whose price is known in the region holds {wanted}"
+            f"no instance type with a known price in the region is large enough for {wanted}"
             + (f", {units} times" if units > 1 else ""),
-            hint="name one in the target's instance_type",
+            hint="set instance_type of the target",
         )
     return [offer.shape.name for offer in fitting[:TRIED]]
 

@@ -23,8 +23,8 @@ NOT_FOUND, CONFLICT, FORBIDDEN, UNAUTHORIZED, CHANGED = 404, 409, 403, 401, 412
 TRANSIENT = (408, 429, 500, 502, 503, 504)
 THROTTLED = ("rateLimitExceeded", "userRateLimitExceeded")
 _LOGIN = (
-    "log in with `gcloud auth application-default login`, or let "
-    "GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
+    "log in with `gcloud auth application-default login`, or set "
+    "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account"
 )
 
 
@@ -149,8 +149,8 @@ class GoogleApi:
         await self.channel()
         if not self._project:
             raise ProviderError(
-                "no project of Google Cloud is named",
-                hint="write project_id in the target, or set GOOGLE_CLOUD_PROJECT",
+                "no Google Cloud project is set",
+                hint="set project_id of the target, or GOOGLE_CLOUD_PROJECT",
             )
         return self._project
 
@@ -212,7 +212,7 @@ class GoogleApi:
                 if attempt == ATTEMPTS or passed + pause > REPEATED_FOR_S:
                     error.message += f" ({attempt} attempts in {passed:.0f} s)"
                     raise
-                logger.debug("%s %s: %s; again in %.1f s", method, url, error, pause)
+                logger.debug("%s %s: %s; next attempt in %.1f s", method, url, error, pause)
             await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
@@ -378,7 +378,7 @@ class Operations:
             try:
                 await self._look(awaited, scope, project)
             except ProviderError as error:
-                logger.debug("operations of %s are not listed: %s", scope, error)
+                logger.debug("could not list the operations of %s: %s", scope, error)
                 for future in awaited.values():
                     if not future.done():
                         future.set_exception(error)

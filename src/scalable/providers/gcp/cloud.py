@@ -253,7 +253,7 @@ class _ProjectCheck:
                 self._bad(
                     "instance_type",
                     f"{place} does not offer {name}, which workers of {tag!r} would get",
-                    hint="name another instance_type, zone or region",
+                    hint="choose another instance_type, zone or region",
                 )
 
     def _shapes(self, component: ComponentSpec) -> list[str]:
@@ -280,7 +280,7 @@ class _ProjectCheck:
         try:
             answer = await api.request("POST", url, body={"permissions": list(PERMISSIONS)})
         except GoogleError as error:
-            self._bad("project_id", f"the rights are not known: {error.message}", warns=True)
+            self._bad("project_id", f"could not read permissions: {error.message}", warns=True)
             return
         missing = [p for p in PERMISSIONS if p not in (answer.get("permissions") or ())]
         if missing:
@@ -299,7 +299,7 @@ class _ProjectCheck:
             self._bad(
                 "network",
                 f"a {rule} is made with each cluster, and removed with it",
-                hint="name the target tag of a rule of your own in network_tags",
+                hint="to use a rule of your own, set network_tags to its target tag",
                 warns=True,
             )
 
@@ -319,7 +319,7 @@ class _ProjectCheck:
                             "region",
                             f"the quota {metric} leaves {left:g}, and a machine for workers of "
                             f"{component.name!r} ({name}) takes {amount:g}",
-                            hint="ask Google for more, or name another instance_type or region",
+                            hint="request more quota, or choose another instance_type or region",
                         )
 
 

@@ -125,7 +125,7 @@ def config_of(options: Mapping[str, Any], lifetime_s: float | None = None) -> Co
     if region is None:
         raise ProviderError(
             "no region of Google Cloud is named",
-            hint="write region or zone in the target, or set GOOGLE_CLOUD_REGION",
+            hint="set region or zone of the target, or GOOGLE_CLOUD_REGION",
         )
     first = (options["instance_type"],) if options["instance_type"] else ()
     return Config(

@@ -123,7 +123,7 @@ class Fleet:
         try:
             await self.stop(old)
         except ProviderError as error:
-            logger.debug("machines that are powered off are not deleted: %s", error)
+            logger.debug("could not delete machines that are powered off: %s", error)
 
     # Exits ----------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Fleet:
                 "GET", f"{_path(machine)}/getGuestAttributes", query=query
             )
         except GoogleError as error:
-            logger.debug("%s of %s is not known: %s", key, machine.id, error)
+            logger.debug("could not read %s of %s: %s", key, machine.id, error)
             return None
         items = (found.get("queryValue") or {}).get("items") or ()
         return next((str(item["value"]) for item in items if item.get("key") == key), None)
@@ -332,9 +332,9 @@ class Launching:
         shapes = candidates(self._config, *size, spot=spot)
         if not shapes:
             raise ProviderError(
-                f"no machine type of {self._config.region} in the table holds {size[0]:g} cpus, "
+                f"no machine type of {self._config.region} in the table has {size[0]:g} cpus, "
                 f"{size[1] / 2**30:.1f} GiB and {size[2]} gpus",
-                hint="name one in the target's instance_type",
+                hint="set instance_type of the target",
             )
         tried = Tried()
         deadline = time.monotonic() + ATTEMPTS_S
@@ -453,12 +453,12 @@ def _with_hint(error: GoogleError, config: Config) -> ProviderError:
     if error.status == NOT_FOUND and "network" in error.message:
         return ProviderError(
             f"Google Cloud refuses machines in network {config.network!r}: {error.message}",
-            hint="name the network and subnetwork of the target",
+            hint="set network and subnetwork of the target",
         )
     if "actAs" in error.message or "serviceAccount" in error.message:
         return ProviderError(
             f"this user may not start machines with their service account: {error.message}",
-            hint="grant roles/iam.serviceAccountUser on the account, or name another one in "
+            hint="grant roles/iam.serviceAccountUser on the account, or set another one in "
             "service_account",
         )
     return error

@@ -39,7 +39,7 @@ class GoogleMachine:
         secret = metadata(f"instance/attributes/{FILES}")
         project = metadata("project/project-id")
         if not secret or not project:
-            raise ProviderError("the metadata names no secret for this machine's files")
+            raise ProviderError("the metadata contains no secret name for this machine's files")
         deadline = time.monotonic() + FILES_WITHIN_S
         pause = PAUSE_S
         while True:
@@ -51,10 +51,10 @@ class GoogleMachine:
             except (OSError, ValueError, KeyError) as error:
                 if time.monotonic() + pause > deadline:
                     raise ProviderError(
-                        f"Secret Manager does not give secret {secret!r} to this machine: "
+                        f"Secret Manager does not let this machine read secret {secret!r}: "
                         f"{_told(error)}",
-                        hint="the machine's service account reads it by the policy of the secret; "
-                        "the project has to have secretmanager.googleapis.com enabled",
+                        hint="the secret's policy must let the machine's service account read it, "
+                        "and secretmanager.googleapis.com must be enabled in the project",
                     ) from error
                 logger.info("secret %s cannot be read yet: %s", secret, _told(error))
             time.sleep(pause)

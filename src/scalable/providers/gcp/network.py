@@ -61,7 +61,7 @@ class GoogleNetwork:
             if error.status != FORBIDDEN:
                 raise
             # For example the account of a manager, whose cluster its creator has prepared.
-            logger.warning("the rules of the network are not looked at: %s", error.message)
+            logger.warning("could not check the firewall rules of the network: %s", error.message)
             return []
         await asyncio.gather(*(self._make(need, marks) for need in missing))
         return [need.described(last(self._config.network)) for need in missing]
@@ -123,7 +123,7 @@ class GoogleNetwork:
                 raise
             raise ProviderError(
                 f"there is no network {self._config.network!r} in this project",
-                hint="name one in the target's network",
+                hint="set network of the target",
             ) from error
         return str(found["selfLink"])
 
@@ -142,7 +142,7 @@ class GoogleNetwork:
             if named and error.status == NOT_FOUND:
                 raise ProviderError(
                     f"there is no subnetwork {named!r} in {self._config.region}",
-                    hint="name one in the target's subnetwork",
+                    hint="set subnetwork of the target",
                 ) from error
             return {}
 
@@ -181,8 +181,8 @@ def _with_hint(error: GoogleError, need: Need, network: str) -> ProviderError:
     )
     ports = "tcp" if (first, final) == (0, 65535) else f"tcp:{first}"
     return ProviderError(
-        f"no firewall rule lets {need.purpose}, and this user may not make one: {error.message}",
-        hint="ask for a rule of the network and name its target tag in network_tags, such as: "
+        f"no firewall rule lets {need.purpose}, and this user may not create one: {error.message}",
+        hint="ask for a firewall rule, and set network_tags to its target tag; for example: "
         f"gcloud compute firewall-rules create scalable --network={last(network)} "
         f"--allow={ports} --target-tags=scalable {source}",
     )

@@ -130,7 +130,7 @@ def _place(spec: DeploymentSpec) -> Iterator[Diagnostic]:
         yield Diagnostic(
             "W_NOT_APPLIED",
             (*target, "region"),
-            "no region is named, and machines cannot be started without one",
+            "no region is set, and machines cannot be started without one",
             hint="write region: us-central1, or set GOOGLE_CLOUD_REGION",
             severity="warning",
         )
@@ -153,7 +153,7 @@ def _component(
                 path,
                 f"no machine type that is known here holds a worker of {component.name!r} "
                 f"({wanted})",
-                hint="name one in the target's instance_type",
+                hint="set instance_type of the target",
             )
     else:
         offers = offers_in(config)
@@ -174,6 +174,6 @@ def _component(
             "W_NOT_APPLIED",
             (*path, "mounts"),
             "mounts have no effect: machines of Google Cloud share no files with this one",
-            hint="read and write through a storage such as gs://",
+            hint="read and write data in object storage, such as gs://",
             severity="warning",
         )

@@ -168,7 +168,7 @@ class GoogleSecrets:
         if not self._default_account:
             raise ProviderError(
                 f"project {await self._api.project()!r} has no default service account",
-                hint="name one in the target's service_account",
+                hint="set service_account of the target",
             )
         return self._default_account
 
@@ -270,7 +270,7 @@ def _with_hint(error: GoogleError) -> ProviderError:
         return error
     if "SERVICE_DISABLED" in error.reason or "has not been used" in error.message:
         return ProviderError(
-            f"Secret Manager is off in this project: {error.message}",
+            f"Secret Manager is not enabled in this project: {error.message}",
             hint="gcloud services enable secretmanager.googleapis.com",
         )
     return ProviderError(

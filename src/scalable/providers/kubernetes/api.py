@@ -193,7 +193,7 @@ class KubernetesApi:
                 if not (error.transient or error.reason == "Conflict"):
                     raise
                 pause = max(self.pause(attempt), min(error.after_s, LONGEST_PAUSE_S))
-                logger.debug("%s %s: %s; again in %.1f s", method, path, error, pause)
+                logger.debug("%s %s: %s; next attempt in %.1f s", method, path, error, pause)
             await asyncio.sleep(pause)
         return await self._once(method, path, query, body, content)
 
@@ -353,7 +353,7 @@ async def _open(context: str | None) -> Any:
             if not exists(file):
                 raise ProviderError(
                     f"there is no kubeconfig: no file {file}",
-                    hint="let KUBECONFIG name the file that leads to your Kubernetes cluster",
+                    hint="set KUBECONFIG to the file that describes your Kubernetes cluster",
                 )
             await config.load_kube_config(
                 config_file=file, context=context, client_configuration=configuration
@@ -361,7 +361,7 @@ async def _open(context: str | None) -> Any:
     except (config.ConfigException, OSError, ValueError) as error:
         raise ProviderError(
             f"there is no usable kubeconfig: {error}",
-            hint="set KUBECONFIG, or name a context of it by the target's context",
+            hint="set KUBECONFIG, or set context of the target to one of its contexts",
         ) from error
     return client.ApiClient(configuration)
 
@@ -370,7 +370,7 @@ def _other_ways(resource: str) -> str:
     """Return alternatives for users who may not grant rights to a manager, or an empty string."""
     if resource not in ACCOUNT_KINDS:
         return ""
-    return "name an account in the target's manager_service_account, or write manager: here; or "
+    return "set manager_service_account of the target to an account, or write manager: here; or "
 
 
 # Library ------------------------------------------------------------------------------------------
@@ -549,7 +549,7 @@ class PodWatch:
                     self._version = None
                     continue
                 if failures == 1 or failures % 10 == 0:
-                    logger.warning("the pods cannot be watched now: %s", error)
+                    logger.warning("could not watch the pods: %s", error)
                 await asyncio.sleep(self._api.pause(min(failures, 5)))
 
     async def _follow(self) -> None:

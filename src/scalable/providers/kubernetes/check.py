@@ -97,7 +97,7 @@ class _LiveCheck:
         if version >= OLDEST:
             return []
         shown, oldest = (".".join(map(str, v)) for v in (version, OLDEST))
-        return [self._bad("context", f"the cluster has version {shown}; {oldest} is needed")]
+        return [self._bad("context", f"version {shown} of the cluster is older than {oldest}")]
 
     async def namespace(self) -> list[Diagnostic]:
         try:
@@ -152,7 +152,7 @@ class _LiveCheck:
         )
         if any(resource in ACCOUNT_KINDS for _, resource, _ in missing):
             granting = (
-                "name an account in manager_service_account, or write manager: here; or " + granting
+                "set manager_service_account to an account, or write manager: here; or " + granting
             )
         return [self._bad("namespace", message, granting, warns=True)]
 
@@ -244,7 +244,7 @@ class _LiveCheck:
                 others |= {its["name"] for its in made["spec"]["containers"]} - {CONTAINER}
         if others and self._spec.options["manager"] != "there":
             message = (
-                f"the pods also have the container {', '.join(sorted(others))}, which continues "
+                f"the pods also have the container {', '.join(sorted(others))}, which still runs "
                 "after ours has exited: if your process is killed, the pods of its session stay"
             )
             hint = (

@@ -185,7 +185,7 @@ class PodLauncher:
             if time.monotonic() > deadline:
                 shown = ", ".join(sorted(remaining))
                 raise ProviderError(
-                    f"{self._objects.name} {shown} were deleted and have not stopped after "
+                    f"{self._objects.name} {shown} were deleted but have not stopped after "
                     f"{STOP_TIMEOUT_S:g} s"
                 )
             await self._changed()

@@ -178,8 +178,8 @@ def _warnings(spec: DeploymentSpec) -> list[Diagnostic]:
     found = []
     if spec.options["image"] is None:
         who = "the scheduler" + (f" and component {bare[0]!r}" if bare else "")
-        message = f"{who} cannot start: no image is named"
-        hint = "add image:; docs/images.md shows how to make one"
+        message = f"{who} cannot start: no image is set"
+        hint = "add `image:`; docs/images.md shows how to make one"
         found.append(Diagnostic("E_MISSING_KEY", (*target, "image"), message, hint, "warning"))
     return found
 

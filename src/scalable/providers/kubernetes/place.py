@@ -159,7 +159,7 @@ class NamespacePlace:
             if there and time.monotonic() > deadline:
                 left = ", ".join(map(pod_and_node, self._watch.pods.values())) or "its root"
                 raise ProviderError(
-                    f"cluster {self.frame.name} was deleted and is not gone after "
+                    f"cluster {self.frame.name} was deleted but is not gone after "
                     f"{REMOVAL_TIMEOUT_S:g} s: {left}",
                     hint=f"kubectl --namespace {self.frame.namespace} get job,pod "
                     f"--selector {CLUSTER}={self.frame.cluster_id}",

@@ -202,12 +202,12 @@ def _lacking(message: str) -> list[str]:
 
 #: Words in a pod's refusal which mean that waiting does not help, each with a hint.
 _LASTING_REFUSALS = {
-    "violates PodSecurity": "let pods run as a user of the image that is not root, by a "
-    "pod_template: docs/images.md shows one",
-    "failed quota": "give the target resources: {requests: {...}, limits: {...}} with what the "
+    "violates PodSecurity": "use a pod_template that lets pods run as a user other "
+    "than root; docs/images.md shows one",
+    "failed quota": "set resources: {requests: {...}, limits: {...}} of the target for what the "
     "quota names",
     "denied the request": "ask the administrators of the Kubernetes cluster about this rule",
-    " is invalid: ": "look at the pod_template and the options that it names",
+    " is invalid: ": "check the pod_template and the options that it names",
 }
 
 

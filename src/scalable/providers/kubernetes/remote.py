@@ -176,9 +176,9 @@ class PodDial:
         except KubernetesError as error:
             if error.status in (FORBIDDEN, NOT_ACCEPTABLE):
                 raise
-            logger.debug("no port-forward to pod %s now: %s", self._pod, error)
+            logger.debug("could not open a port-forward to pod %s: %s", self._pod, error)
         except (OSError, ScalableError) as error:
-            logger.debug("no port-forward to pod %s now: %s", self._pod, error)
+            logger.debug("could not open a port-forward to pod %s: %s", self._pod, error)
         else:
             await carrier.close()
 
@@ -431,7 +431,7 @@ class KubernetesPlace:
         while wait and (left := await self._left(api, cluster_id)):
             if time.monotonic() > deadline:
                 raise ProviderError(
-                    f"job {name} was deleted, and {', '.join(left)} have not stopped after "
+                    f"job {name} was deleted, but {', '.join(left)} have not stopped after "
                     f"{REMOVAL_TIMEOUT_S:g} s",
                     hint=f"kubectl --namespace {self._namespace} get job,pod "
                     f"--selector {CLUSTER}={cluster_id}",

@@ -462,7 +462,7 @@ def _merged(theirs: Any, ours: Any, key: str, path: str, file: str) -> Any:
         return ours
     raise ProviderError(
         f"pod_template {file}: {path} is {theirs!r}, and scalable sets it to {ours!r}",
-        hint="remove it from the template, or set it by the manifest",
+        hint="remove it from the template, or set it in the manifest",
     )
 
 

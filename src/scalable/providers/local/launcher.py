@@ -212,7 +212,7 @@ class LocalUnit:
             await asyncio.wait([ended], timeout=2 * KILL_S + removal)
         if not ended.done():
             raise ProviderError(
-                f"worker {self.name} was killed and has not stopped after {2 * KILL_S:g} s"
+                f"worker {self.name} was killed but has not stopped after {2 * KILL_S:g} s"
             )
         ended.result()
 

@@ -191,7 +191,7 @@ class WorkerProcess:
         self.kill()
         if not self.wait(KILL_S):
             raise ProviderError(
-                f"process {self.pid} was killed and has not stopped after {KILL_S:g} s"
+                f"process {self.pid} was killed but has not stopped after {KILL_S:g} s"
             )
         if self._child is not None:
             self._child.reap()

@@ -189,7 +189,7 @@ def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diag
         Diagnostic(
             "E_BAD_OPTION",
             ("components", tag, key),
-            f"{key} needs a process of its own, and this target runs workers as threads",
+            f"{key} needs a process of its own, but this target runs workers as threads",
             hint=hint,
         )
         for tag, component in spec.components.items()
@@ -197,7 +197,7 @@ def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diag
         if getattr(component, key)
     ]
     if spec.options["containers"] != "none":
-        message = "containers need processes, and this target runs workers as threads"
+        message = "containers need processes, but this target runs workers as threads"
         found.append(Diagnostic("E_BAD_OPTION", (*target, "containers"), message, hint=hint))
     return found
 

@@ -116,7 +116,7 @@ def _is_detached(cluster_id: str, files: Mapping[str, str]) -> bool:
     try:
         record = record_in(files)
     except ClusterError as error:
-        logger.debug("the files of cluster %s are left out: %s", cluster_id, error)
+        logger.debug("the files of cluster %s are ignored: %s", cluster_id, error)
         return False
     return record.id == cluster_id and not is_session(cluster_id)
 

@@ -161,7 +161,7 @@ class CloudProvider(ABC):
             try:
                 place = None if text is None else self.place_of(decode_spec(text))
             except SpecFormatError as error:
-                logger.warning("the site of manager %s is not known: %s", manager, error)
+                logger.warning("could not read the site of manager %s: %s", manager, error)
                 continue
             if place is not None and place not in found:
                 found.append(place)

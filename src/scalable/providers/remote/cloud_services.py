@@ -212,7 +212,7 @@ class ManagedMachines(MachineLauncher):
                 await cloud.clean(marks)
         except ProviderError as error:
             logger.warning(
-                "what was made for manager %s is left until `scalable down`: %s",
+                "resources of manager %s remain until `scalable down`: %s",
                 self._manager,
                 error,
             )

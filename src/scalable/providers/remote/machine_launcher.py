@@ -186,7 +186,7 @@ class MachineLauncher:
             try:
                 left = await self._ask_for(left)
             except ProviderError as error:
-                logger.warning("machines cannot be requested again: %s", error)
+                logger.warning("could not request the machines again: %s", error)
                 for its in left:
                     if its.unanswered:
                         its.refused = str(error)
@@ -214,7 +214,7 @@ class MachineLauncher:
             except ProviderError as error:
                 logger.log(
                     logging.DEBUG if error.transient else logging.WARNING,
-                    "the cloud does not report its machines: %s",
+                    "could not list the machines in the cloud: %s",
                     error,
                 )
             await self._pause(BUSY_POLL_S)
@@ -319,7 +319,7 @@ class MachineLauncher:
             if time.monotonic() > deadline:
                 shown = ", ".join(sorted(machine.id for machine in left))
                 raise ProviderError(
-                    f"{shown} were requested to stop and still exist after {STOP_TIMEOUT_S:g} s"
+                    f"{shown} were requested to stop but still exist after {STOP_TIMEOUT_S:g} s"
                 )
             await asyncio.sleep(BUSY_POLL_S)
             found = await self._look()

@@ -108,7 +108,7 @@ async def remove_all(
         if time.monotonic() > deadline:
             shown = ", ".join(sorted(machine.id for machine in left))
             raise ProviderError(
-                f"machines {shown} of cluster {frame.cluster_id} were requested to stop and "
+                f"machines {shown} of cluster {frame.cluster_id} were requested to stop but "
                 f"still exist after {REMOVAL_TIMEOUT_S:g} s"
             )
         left = [m for m in await cloud.machines(frame.marks()) if m.state is not MachineState.ENDED]
@@ -123,7 +123,7 @@ async def remove_all(
     except ProviderError as error:
         if wait:
             raise
-        logger.info("what machines that still end use is left: %s", error)
+        logger.info("resources of machines that are still ending are not removed yet: %s", error)
     # The scheduler's files go last: through them the leftovers of an interrupted removal are found.
     for role in (WORKERS, MANAGING):
         removed += await cloud.delete_files(frame.marks(role))
@@ -198,7 +198,7 @@ class MachineSite:
                 raise ProviderError(
                     f"the scheduler's machine does not run after {start_s:g} s: {reason}",
                     hint="raise start_timeout in the target if it only needs more time; if the "
-                    "relay does not answer, look at the network's rules for the port",
+                    "relay does not answer, check the network's firewall rules for the port",
                 )
             await asyncio.sleep(POLL_S)
 
@@ -240,7 +240,7 @@ class MachineSite:
             try:
                 machine = await self._scheduler_machine()
             except ProviderError as error:
-                logger.debug("the scheduler's machine is not known: %s", error)
+                logger.debug("could not read the state of the scheduler's machine: %s", error)
                 continue
             if machine is None or machine.state is MachineState.ENDED:
                 reason = "it is gone" if machine is None else machine.reason

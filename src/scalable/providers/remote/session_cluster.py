@@ -394,7 +394,7 @@ class PlacedManager:
             try:
                 await asyncio.wait_for(calls.creator_lives(), CONNECT_TIMEOUT_S)
             except (OSError, TimeoutError) as error:
-                logger.debug("the scheduler got no report of its creator: %s", error)
+                logger.debug("could not report to the scheduler that its creator runs: %s", error)
             await asyncio.sleep(self._period_s)
 
     async def close(self, before_end: Callable[[], Awaitable[None]] | None) -> None:
@@ -410,7 +410,7 @@ class PlacedManager:
             end = SchedulerCalls(self._comm).end("its creator has closed it")
             await asyncio.wait_for(end, LEAVE_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
-            logger.debug("the scheduler got no notice of the end: %s", error)
+            logger.debug("could not notify the scheduler of the end: %s", error)
         await self._comm.close_rpc()
 
 
@@ -495,5 +495,5 @@ class SessionManager:
                 await before_end()
             await asyncio.wait_for(calls.end("its creator has closed it"), LEAVE_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
-            logger.debug("the scheduler got no notice of the end: %s", error)
+            logger.debug("could not notify the scheduler of the end: %s", error)
         await self._comm.close_rpc()

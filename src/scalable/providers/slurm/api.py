@@ -111,7 +111,7 @@ class Slurm:
             if not self._filters or not user_is_unknown(done.stderr):
                 break
             # squeue exits with 0 and an empty list. Without --user it lists the uid of every job.
-            logger.debug("squeue knows no user %d: all jobs are asked for", self._uid)
+            logger.debug("squeue does not know user %d, so all jobs are listed", self._uid)
             self._filters = False
         return [e for e in parse_queue(done.stdout) if e.uid in (None, self._uid)]
 

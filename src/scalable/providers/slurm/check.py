@@ -165,7 +165,7 @@ def _missing_mounts(component: ComponentSpec) -> list[Diagnostic]:
         Diagnostic(
             "E_BAD_OPTION",
             ("components", component.name, "mounts", host),
-            f"there is no {host} here to mount",
+            f"{host} does not exist on this machine, so it cannot be mounted",
         )
         for host in component.mounts
         if not Path(host).expanduser().exists()

@@ -111,7 +111,7 @@ async def _delete(slurm: Slurm, cluster_id: str) -> list[str]:
         if time.monotonic() > deadline:
             shown = ", ".join(cancelled.values())
             raise ProviderError(
-                f"jobs of cluster {cluster_id} were cancelled and have not stopped after "
+                f"jobs of cluster {cluster_id} were cancelled but have not stopped after "
                 f"{DELETE_TIMEOUT_S:g} s: {shown}",
                 hint="look at them with squeue; a node may not answer",
             )

@@ -299,7 +299,7 @@ class SlurmLauncher:
         if self._silent_since is None:
             self._silent_since = now
             logger.warning(
-                "%s; jobs keep running, and their states are read again when it answers", error
+                "%s; jobs keep running, and their states are read again when Slurm answers", error
             )
         self._interval = min(SLOWEST_POLL_S, self._interval * BACKOFF)
         self._poll_at = now + self._interval
@@ -333,7 +333,7 @@ class SlurmLauncher:
             if remaining and time.monotonic() > deadline:
                 shown = ", ".join(unit.job_id for unit in remaining.values())
                 raise ProviderError(
-                    f"jobs {shown} were cancelled and have not stopped after {STOP_TIMEOUT_S:g} s"
+                    f"jobs {shown} were cancelled but have not stopped after {STOP_TIMEOUT_S:g} s"
                 )
             if remaining:
                 await asyncio.sleep(pause)

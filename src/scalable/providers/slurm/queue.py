@@ -56,35 +56,35 @@ _REASONS = {
     "Priority": "jobs of higher priority come first",
     "Resources": "it waits for nodes to become free",
     "Dependency": "it waits for another job",
-    "BeginTime": "its begin time has not come",
-    "JobArrayTaskLimit": "the array runs as many elements at once as it may",
+    "BeginTime": "it waits for its begin time",
+    "JobArrayTaskLimit": "the array already runs its maximum number of elements at once",
     "JobHeldUser": "it is held by its owner; release it with scontrol release",
     "JobHeldAdmin": "it is held by an administrator",
     "Licenses": "it waits for a licence",
     "NodeDown": "a node that it needs is down",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
-    "PartitionNodeLimit": "it asks for more nodes than the partition allows",
-    "PartitionTimeLimit": "it asks for more time than the partition allows; shorten the walltime",
+    "PartitionNodeLimit": "it requests more nodes than the partition allows",
+    "PartitionTimeLimit": "it requests more time than the partition allows; shorten the walltime",
     "ReqNodeNotAvail": "a node that it needs is down, drained or reserved",
     "Reservation": "it waits for its reservation",
-    "AssocGrpCpuLimit": "your account uses all the cores that it may",
+    "AssocGrpCpuLimit": "your account uses all the cores that it is allowed",
     "AssocGrpCPUMinutesLimit": "your account has used up its core minutes",
-    "AssocGrpMemLimit": "your account uses all the memory that it may",
-    "AssocGrpJobsLimit": "your account runs as many jobs at once as it may",
-    "AssocMaxJobsLimit": "your account allows you no more jobs at once",
-    "AssociationJobLimit": "your account allows no more jobs at once",
+    "AssocGrpMemLimit": "your account uses all the memory that it is allowed",
+    "AssocGrpJobsLimit": "your account runs its maximum number of jobs at once",
+    "AssocMaxJobsLimit": "your account does not allow you more jobs at once",
+    "AssociationJobLimit": "your account does not allow more jobs at once",
     "InvalidAccount": "the account is not valid; change account",
     "InvalidQOS": "the QOS is not valid; change qos",
-    "QOSGrpCpuLimit": "your QOS uses all the cores that it may",
-    "QOSGrpMemLimit": "your QOS uses all the memory that it may",
+    "QOSGrpCpuLimit": "your QOS uses all the cores that it is allowed",
+    "QOSGrpMemLimit": "your QOS uses all the memory that it is allowed",
     "QOSJobLimit": "your QOS allows no more jobs at once",
     "QOSMaxJobsPerUserLimit": "your QOS allows no more jobs at once",
-    "QOSMaxCpuPerUserLimit": "your QOS allows you no more cores at once",
-    "QOSMaxMemoryPerUser": "your QOS allows you no more memory at once",
-    "QOSMaxWallDurationPerJobLimit": "your QOS allows no job this long; shorten the walltime",
+    "QOSMaxCpuPerUserLimit": "your QOS does not allow you more cores at once",
+    "QOSMaxMemoryPerUser": "your QOS does not allow you more memory at once",
+    "QOSMaxWallDurationPerJobLimit": "your QOS allows no job that long; shorten the walltime",
     "QOSResourceLimit": "your QOS has reached a limit",
-    "QOSUsageThreshold": "your QOS has been used too much",
+    "QOSUsageThreshold": "your QOS has used up its limit",
 }
 
 #: Parts of messages of sbatch and squeue after which the same request may succeed later.
@@ -282,10 +282,10 @@ def comment(name: str, directory: Path, **more: Any) -> str:
     text = json.dumps(said, separators=(",", ":"))
     if len(text) > LONGEST_COMMENT:
         raise ProviderError(
-            f"the comment of job {name} has {len(text)} characters, and Slurm allows "
+            f"the comment of job {name} has {len(text)} characters, but Slurm allows "
             f"{LONGEST_COMMENT}",
-            hint="shorten the name of the component or of the target, or let XDG_STATE_HOME "
-            "name a shorter path",
+            hint="shorten the name of the component or of the target, or set XDG_STATE_HOME "
+            "to a shorter path",
         )
     return text
 
