@@ -29,7 +29,7 @@ def listen_address(written: Any) -> ListenAddress:
     host, colon, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit()) or int(port) > _HIGHEST_PORT:
         raise ValueError(
-            f"{written!r} names no port between 0 and {_HIGHEST_PORT}: "
+            f"{written!r} has no port between 0 and {_HIGHEST_PORT}: "
             "write :8787, or HOST:8787 to listen elsewhere than on loopback"
         )
     if colon and host.startswith("[") and host.endswith("]"):

@@ -80,7 +80,7 @@ def check_private(path: str | os.PathLike[str]) -> None:
         return
     raise ClusterError(
         f"scratch directory {path} {reason}: it is not used",
-        hint="remove it, or name a directory of your own with mode 700",
+        hint="remove it, or use a directory of your own with mode 700",
     )
 
 

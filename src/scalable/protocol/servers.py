@@ -104,7 +104,7 @@ class WrongTokens:
             self._waits = False
             return
         logger.warning(
-            "%s to the dashboard refused for a wrong token, the last from %.100s",
+            "%s to the dashboard refused because of a wrong token, the last from %.100s",
             counted(self._count, "request"),
             self._source,
         )

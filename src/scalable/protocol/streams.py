@@ -83,7 +83,7 @@ class Hello:
         """Decode ``HELLO_LENGTH`` bytes. Raises StreamError for another protocol version."""
         magic, fresh, stream, received, limit = _HELLO.unpack(data)
         if magic != _MAGIC or fresh not in (0, 1):
-            raise StreamError("no hello of a stream in this version")
+            raise StreamError("not the first message of a stream in this version")
         return cls(stream, bool(fresh), received, limit)
 
 
@@ -108,7 +108,7 @@ class Answer:
         try:
             return cls(StreamRefusal(refusal), *numbers)
         except ValueError as error:
-            raise StreamError("no answer of a stream in this version") from error
+            raise StreamError("not an answer of a stream in this version") from error
 
 
 def new_stream_id() -> bytes:
@@ -188,7 +188,7 @@ class Stream:
         end = self.written + 1 if self._end_sent else self._sent_ever
         if not self.confirmed <= received <= end:
             raise StreamError(
-                f"the other end has {received} bytes, and should have {self.confirmed} to {end}"
+                f"the other end has {received} bytes, but should have {self.confirmed} to {end}"
             )
         self._unsent.extendleft(reversed(self._unconfirmed))
         self._unconfirmed.clear()
@@ -274,7 +274,7 @@ class Stream:
                 continue
             length = _LENGTHS.get(self._header[0] if self._header else view[0])
             if length is None:
-                raise StreamError("the other end has sent no frame")
+                raise StreamError("the other end has sent an invalid frame")
             missing = length - len(self._header)
             self._header += view[:missing]
             view = view[missing:]
@@ -294,7 +294,7 @@ class Stream:
         elif kind == _ACK:
             _, received, limit = _ACK_FRAME.unpack(frame)
             if received > (self.written + 1 if self._end_sent else self._sent):
-                raise StreamError("the other end confirms what was not sent")
+                raise StreamError("the other end confirms data that was not sent")
             if not self.was_reset:
                 self._confirm(received)
                 self._limit = max(self._limit, limit)
@@ -449,7 +449,7 @@ class StreamEnd:
         try:
             await asyncio.gather(*tasks)
         except OSError as error:
-            logger.debug("a local connection is broken: %s", error)
+            logger.debug("a local connection broke: %s", error)
             self.reset()
         finally:
             for task in tasks:
@@ -504,7 +504,7 @@ class StreamEnd:
                 if stream.owes_confirmation:
                     self._has_to_send.set()
             if stream.was_reset:
-                raise ConnectionResetError("the other end has broken the stream off")
+                raise ConnectionResetError("the other end has aborted the stream")
             if stream.ended_there and not shut:
                 shut = True
                 with suppress(OSError):

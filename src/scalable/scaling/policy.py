@@ -106,7 +106,7 @@ class PoolScaler:
         count = max(sized, standing)
         if count > total:
             if standing > sized:
-                reason = f"{standing} workers for the rate at which tasks come"
+                reason = f"{standing} workers for the rate at which tasks arrive"
         else:
             if view.graph:
                 count = self._left_of_graph(view, loads, kept, count, on_way)
@@ -276,7 +276,7 @@ class PoolScaler:
         current = values.get(now, _INF)
         best = min(values, key=lambda count: (values[count], count))
         if values[best] == _INF:  # even the maximum is too small for the arriving tasks
-            return most, f"{most} workers, the useful maximum, for more tasks than they can run"
+            return most, f"{most} workers, the useful maximum, which cannot run all of the tasks"
         # Past spending makes each improvement relatively smaller, so the threshold shrinks as well.
         known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
         least = self.hysteresis * known

@@ -263,7 +263,7 @@ class PoolAdaptive:
             self.log.append((time.time(), self._recommended(self.wished)))
         if before is None or before.workers != self.decision.workers:
             logger.debug(
-                "%s: the policy decides on %d workers instead of %d: %s",
+                "%s: the policy requests %d workers instead of %d: %s",
                 shown(self.tag),
                 self.decision.workers,
                 view.wanted,

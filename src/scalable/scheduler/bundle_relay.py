@@ -169,7 +169,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             message = {"op": INTERRUPT, "key": key, "number": number, "client": client}
             send_to_worker(self._scheduler, task.processing_on.address, message)
         elif number is not None and task.state in ("no-worker", "queued", "waiting"):
-            logger.debug("bundle %s is given back: no worker has it", key)
+            logger.debug("bundle %s is returned: no worker has it", key)
             message = {"op": RETURNED, "key": key, "numbers": EVERY}
             send_to_client(self._scheduler, client, message)
             # Now, and not when the client has answered: a worker may connect before and start it.
@@ -239,7 +239,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             if task is None or task.state != "processing":
                 continue
             if BUNDLE_ANNOTATION in (task.annotations or {}):
-                logger.debug("bundle %s is given back: worker %s leaves", key, lost.address)
+                logger.debug("bundle %s is returned: worker %s leaves", key, lost.address)
                 for client in task.who_wants or ():
                     message = {"op": RETURNED, "key": key, "numbers": EVERY}
                     send_to_client(self._scheduler, client.client_key, message)

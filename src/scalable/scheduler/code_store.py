@@ -95,7 +95,7 @@ class CodeStore:
         if self.carries:
             return
         self.carries = True
-        logger.debug("clients are asked for the files of their workflows")
+        logger.debug("requesting the files of workflows from the connected clients")
         for client in self._scheduler.clients:
             send_to_client(self._scheduler, client, {"op": CODE, "carry": True})
 

@@ -545,7 +545,7 @@ class UnmanagedWorkers:
             logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
         self._lost = lost
         silent = self._managers.silent(self._lifetime.limits.manager_grace_s, now)
-        silent_words = "its manager does not report any more, and it has no tasks"
+        silent_words = "its manager no longer reports, and it has no tasks"
         told = workers_by_what_they_told(self._scheduler, MANAGER_KEY) if silent else ()
         idle = {
             str(worker.name): silent_words

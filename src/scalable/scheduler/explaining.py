@@ -193,7 +193,7 @@ class Explainer:
             asked = ask_task_states(self._scheduler, worker, keys)
             answer = await asyncio.wait_for(asked, ASK_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
-            logger.debug("worker %s does not report what its tasks do: %r", worker.name, error)
+            logger.debug("worker %s sends no report on its tasks: %r", worker.name, error)
             return {}
         return {} if answer is None else answer[1]
 

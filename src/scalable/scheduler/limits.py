@@ -152,7 +152,7 @@ class Spending:
             if state.get("budget") is not None:
                 self.budget = checked_budget(state["budget"])
         except (KeyError, TypeError, ValueError) as error:
-            logger.warning("the costs of this cluster are counted again: %r", error)
+            logger.warning("could not read the costs so far, counting from 0: %r", error)
             self._meter = Meter(self._clock(), scheduler)
             self._meter.take_prices(meter)
 

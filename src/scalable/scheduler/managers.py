@@ -95,7 +95,7 @@ class AttachedManagers:
                 )
                 if words is not None:
                     return (
-                        f"component {tag!r} has another shape here than on manager "
+                        f"component {tag!r} has other resources here than on manager "
                         f"{other.manager!r}: {words}"
                     )
         return None

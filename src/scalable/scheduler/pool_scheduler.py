@@ -139,7 +139,7 @@ class PoolScheduler(
                 "idle workers take tasks by Dask's own rule, over all pools: %s", stealing
             )
         if (sampling := without_sampling()) is not None:
-            logger.warning("for each result to move, Dask compares all workers: %s", sampling)
+            logger.warning("for each result that it moves, Dask compares all workers: %s", sampling)
         routes = list(dask.config.get(_ROUTES))
         # The routes are read at the start, even by schedulers that open no HTTP port.
         if kwargs.get("dashboard_address"):

@@ -78,9 +78,9 @@ class CallViews:
             told = await self._asked(worker, task.key if task and running else None, notes)
             found = _joined(found, told, position)
         if position is not None or found.get("calls"):
-            notes.append("the task was sent in a bundle with others: the times are those of all")
+            notes.append("the task was sent in a bundle: the times are those of the whole bundle")
         if found.get("arguments") is None and task is not None and found.get("calls"):
-            notes.append("arguments of a bundle are known while one of its tasks runs")
+            notes.append("arguments of a bundle are known only while one of its tasks runs")
         return CallView(**_bounded(found), notes=tuple(notes)).to_dict()
 
     def _task(self, key: str) -> TaskState | None:
@@ -160,7 +160,7 @@ class CallViews:
             calls = WorkerCalls(self._scheduler.rpc(worker.address))
             return await asyncio.wait_for(calls.shown_call(key), ASK_TIMEOUT_S)
         except (OSError, TimeoutError, AttributeError) as error:
-            logger.debug("worker %s does not report on its task: %r", worker.name, error)
+            logger.debug("worker %s sends no report on its task: %r", worker.name, error)
             notes.append("the worker does not answer: arguments and output may be missing")
             return {}
 

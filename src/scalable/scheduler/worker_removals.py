@@ -112,8 +112,8 @@ class WorkerRemovals:
         """Drain a worker that cannot interrupt the given task, without waiting for the task."""
         ws = self.scheduler.workers.get(worker)
         if ws is not None:
-            logger.info("worker %s is replaced: task %s was interrupted and runs on", ws.name, key)
-            self.drain({str(ws.name): "a task was interrupted on it and does not stop"})
+            logger.info("worker %s is replaced: interrupted task %s still runs", ws.name, key)
+            self.drain({str(ws.name): "a task was interrupted on it but does not stop"})
             self._drains[worker].give_up(key)
 
     def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
@@ -170,7 +170,7 @@ class WorkerRemovals:
                 _remember(self._excused, name, None)
 
     def _excuse(self, name: str, keys: Iterable[Any]) -> None:
-        logger.debug("the loss of worker %s is excused for the tasks %s", name, keys)
+        logger.debug("the loss of worker %s is not counted against tasks %s", name, keys)
         for key in keys:
             task = self.scheduler.tasks.get(key)
             if task is not None:
@@ -374,13 +374,13 @@ class Drain:
             await asyncio.sleep(min(MOVE_INTERVAL_S, max(0.0, leave_at - time.monotonic())))
         if self._goes_on and self._worker.processing:
             calls = len(self._worker.processing)
-            logger.info("worker %s leaves with %d tasks: no time left", self._worker.name, calls)
+            logger.info("worker %s leaves before %d tasks have ended", self._worker.name, calls)
         while self._goes_on and time.monotonic() < force_at:
             await self._retire(force_at, remove=True)
             await asyncio.sleep(POLL_S)
         if self._goes_on:
             lost = len(self._worker.has_what)
-            logger.info("worker %s leaves with %d results", self._worker.name, lost)
+            logger.info("worker %s leaves, and %d results on it are lost", self._worker.name, lost)
             await self._scheduler.remove_worker(
                 self._worker.address, expected=True, stimulus_id=f"scalable-leave-{next(_serial)}"
             )
@@ -409,7 +409,7 @@ class Drain:
         deadline = time.monotonic() + SHUFFLES_LIMIT_S
         while self._shuffles.running() and self._present and not self._abandoned:
             if time.monotonic() > deadline:
-                logger.warning("worker %s leaves in the midst of a shuffle", self._worker.name)
+                logger.warning("worker %s leaves during a shuffle", self._worker.name)
                 return
             await asyncio.sleep(POLL_S)
 
@@ -470,7 +470,7 @@ class Drain:
             return False  # the worker is lost or too busy to answer, and the loop retries
         if answer is None:
             logger.warning(
-                "worker %s did not report its tasks; it is asked again", self._worker.name
+                "worker %s did not report its tasks; the request is repeated", self._worker.name
             )
             return False
         status, states = answer

@@ -126,7 +126,7 @@ def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None
         interrupt_task(worker, key)
     elif number == EVERY:
         if is_waiting(worker, key):
-            logger.debug("bundle %s is given back", key)
+            logger.debug("bundle %s is returned", key)
             _note_cancelled(key, EVERY)
             message = {"op": RETURNED, "client": client, "key": key, "numbers": EVERY}
             send_to_scheduler(worker, message)
@@ -481,7 +481,7 @@ class BundleRun:
             return
         returned = [number for number in self._take_waiting() if number not in self._skipped]
         if returned:
-            logger.debug("bundle %s gives back %d tasks", self.key, len(returned))
+            logger.debug("bundle %s returns %d tasks", self.key, len(returned))
             self._send(op=RETURNED, numbers=returned)
         self._send_ended()
         # A task that exceeds its time limit is interrupted.
@@ -546,8 +546,8 @@ def _give_up(worker: Any, key: Any, shown: str) -> None:
     give_up_on_call = getattr(worker, "give_up_on_call", None)
     if give_up_on_call is None:
         logger.warning(
-            "a task of %s was interrupted and still runs; this worker cannot be replaced", shown
+            "a task of %s was interrupted but still runs; this worker cannot be replaced", shown
         )
     else:
-        logger.debug("worker %s is given up: task %s does not stop", worker.address, shown)
+        logger.debug("worker %s is replaced: task %s does not stop", worker.address, shown)
         give_up_on_call(key, shown)

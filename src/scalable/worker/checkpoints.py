@@ -51,7 +51,7 @@ def checkpoint() -> Path:
         raise ClusterError(
             "checkpoint() is for tasks, and none runs in this thread",
             hint="call it in the function that a client submits, and pass the path on to threads "
-            "that the function starts; coroutines run in no thread of their own",
+            "that the function starts; coroutines do not run in a thread of their own",
         )
     own: WorkerCheckpoints | None = getattr(here[0], "checkpoints", None) if here else None
     if remembered is not None:
@@ -71,7 +71,7 @@ def _of_cached(own: WorkerCheckpoints | None, key: str, url: str) -> Checkpoint:
     if scheme_of(url) != "file":
         raise ClusterError(
             f"results are cached in {url}, where no task can have a directory",
-            hint="name a directory as local_cache of the project, or as store of the decorator",
+            hint="set local_cache of the project, or store of the decorator, to a directory",
         )
     checkpoints = _opened(checkpoint_directory(url))
     checkpoints.prepare(REMEMBERED)

@@ -108,7 +108,7 @@ def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfi
     try:
         facts, text = path.stat(), path.read_text()
     except FileNotFoundError:
-        sys.stderr.write(f"the configuration {path} was removed with its cluster: nothing to do\n")
+        sys.stderr.write(f"the configuration {path} was removed with its cluster: exiting\n")
         sys.exit(0)
     mode = facts.st_mode
     # A Secret that is mounted for a program without root's rights belongs to root, and one group

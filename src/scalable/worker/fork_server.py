@@ -193,7 +193,7 @@ def main() -> None:
 
     reason = preload() or more_than_one_thread()
     if reason is None and not renamed:
-        reason = "the command line of a process cannot be changed here"
+        reason = "this system cannot change the command line of a process"
     gc.freeze()
     server = ForkServer(channel, owner)
     server.tell({READY: True} if reason is None else {UNFIT: reason})

@@ -239,7 +239,7 @@ def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
         else:
             told = RuntimeError(
                 f"Argument {key!r} of task {shown!r} cannot be unpickled on {name}: {error!r}. "
-                "Its class has to be importable there, and has to accept what was pickled."
+                "Its class must be importable there, and must accept what was pickled."
             )
         logger.debug("task %s fails: argument %s: %r", call.key, key, error)
         fail_waiting_call(worker, call, told)
@@ -313,7 +313,7 @@ class CallClient:
             name="worker",
             timeout=timeout or dask.config.get("distributed.comm.timeouts.connect"),
         )
-        logger.debug("client %s is made for the tasks of %s", client.id, worker.address)
+        logger.debug("client %s is created for the tasks of %s", client.id, worker.address)
         client._serve_calls_of(self._lender)  # noqa: SLF001 - not for users
         self._own, self._connecting = client, asyncio.ensure_future(_connect(client))
         self._connecting.add_done_callback(self._forget_failed)
@@ -383,7 +383,7 @@ class CodeOfCalls:
         calls = SchedulerCalls(self._worker.scheduler)
         message = await calls.code_table(code)
         if message is None:
-            logger.warning("code %s is not known to the scheduler any more", code)
+            logger.warning("the scheduler no longer has code %s", code)
             return
         table = CodeTable.from_message(message)
         files = table.files
@@ -403,7 +403,7 @@ class CodeOfCalls:
         while True:
             answer = await calls.files(files.digest, len(parts))
             if answer is None:
-                logger.warning("archive %s is not known to the scheduler", files.digest)
+                logger.warning("the scheduler does not have archive %s", files.digest)
                 return None
             parts.append(answer[1])
             if len(parts) == answer[0]:

@@ -67,7 +67,7 @@ class ProcessWorker(PoolWorker):
 
     async def _give_up_on_call(self, key: Any, shown: str) -> None:
         logger.warning(
-            "a task of %s was interrupted and does not stop: this worker is replaced", shown
+            "a task of %s was interrupted but does not stop: this worker is replaced", shown
         )
         await SchedulerCalls(self.scheduler).give_up(self.address, key)
         # Tasks that stop waiting need a slot, and this one would never be free again.

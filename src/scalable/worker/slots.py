@@ -279,7 +279,7 @@ class SlotLender:
                 logger.debug("%s no longer waits", call.task.key)
                 self._claim(call)
             elif call.still_s < -BUSY_WAIT_S and nested_call_is_next(self._worker):
-                logger.debug("a nested task starts next to %s, which is busy", call.task.key)
+                logger.debug("a nested task starts although %s is still busy", call.task.key)
                 change_free_resources(self._worker, call.task, 1)
                 self._let_begin(call)
                 change_free_resources(self._worker, call.task, -1)

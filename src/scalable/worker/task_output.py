@@ -75,7 +75,7 @@ class OutputSender:
             lines, self._waiting = self._waiting, []
             left_out, self._left_out, self._characters = self._left_out, 0, 0
         if left_out:
-            lines.append((self._label, STDERR, f"[{left_out} lines are left out; the log has all]"))
+            lines.append((self._label, STDERR, f"[{left_out} lines are left out; see the log]"))
         if lines:
             self._worker.log_event(TOPIC, lines)
 
