@@ -115,8 +115,8 @@ def state_dir() -> Path:
         home = Path.home()
     except RuntimeError as error:
         raise ClusterError(
-            f"user {os.geteuid()} has no home directory to keep clusters in",
-            hint="let HOME or XDG_STATE_HOME name a directory that only you can change",
+            f"user {os.geteuid()} has no home directory for the records of clusters",
+            hint="set HOME or XDG_STATE_HOME to a directory that only you can change",
         ) from error
     return home / ".local" / "state" / "scalable"
 
@@ -129,7 +129,7 @@ def results_dir() -> Path:
     except RuntimeError as error:
         raise ClusterError(
             f"user {os.geteuid()} has no home directory for the cache",
-            hint="let HOME or XDG_CACHE_HOME name a directory that only you can change",
+            hint="set HOME or XDG_CACHE_HOME to a directory that only you can change",
         ) from error
     return cache / "scalable" / "results"
 

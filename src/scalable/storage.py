@@ -257,7 +257,7 @@ def size_of(url: str, timeout_s: float = SIZE_TIMEOUT_S) -> int | None:
             fs, path = url_to_fs(url)  # type: ignore[no-untyped-call]
             answers.append(fs.info(path).get("size"))
         except Exception as error:  # noqa: BLE001 - each store's library has errors of its own
-            logger.debug("the size of %s is not known: %r", without_secrets(url), error)
+            logger.debug("could not read the size of %s: %r", without_secrets(url), error)
 
     # In a thread of its own, because libraries of stores have long timeouts and retry.
     asking = threading.Thread(target=ask, name="scalable-size", daemon=True)

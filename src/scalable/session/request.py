@@ -120,7 +120,7 @@ class Request:
             where = "a directory of this machine, which workers see only through a mount"
         else:
             return []
-        hint = "name a bucket, such as s3://bucket/prefix, in an overlay of this target"
+        hint = "set a bucket, such as s3://bucket/prefix, in an overlay of this target"
         path = ("project", "default_storage")
         return [Diagnostic("E_BAD_OPTION", path, f"{url} is {where}", hint, "warning")]
 
@@ -133,7 +133,7 @@ class Request:
                 "E_BAD_OPTION",
                 ("components", tag, key),
                 f"provider {self.spec.provider_name!r} has no {key}: its workers have images",
-                "write it into the image, and leave it out here",
+                "put it into the image, and leave it out here",
             )
             for tag, component in self.spec.components.items()
             for key in ("setup", "python")

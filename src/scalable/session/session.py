@@ -268,7 +268,7 @@ class ScalableSession(Shown):
             return self._client
         if self._is_synchronous:
             if detach:
-                raise ClusterError("a detached cluster runs tasks elsewhere: synchronous=True")
+                raise ClusterError("synchronous=True runs tasks here, not on a detached cluster")
             self._request, plan = synchronous(self._request), None
         elif (running := os.environ.get(settings.CLUSTER)) and not detach:
             from scalable.records import find
@@ -474,7 +474,7 @@ class ScalableSession(Shown):
         if self._attached is not None:
             files = log_files(self._attached.directory, pool=pool)
         elif self.run_path is None:
-            raise ClusterError("the output of workers is in the run's record, and there is none")
+            raise ClusterError("workers' output is in the run's record, but this run has none")
         else:
             files = run_logs(self.run_path, self.spec.options.get("logs"))
             files = [file for file in files if pool in (None, file.tag)]

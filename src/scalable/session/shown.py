@@ -272,7 +272,7 @@ class Shown(SpendingMethods):
         overview = self._present()
         if overview is None:
             raise ClusterError(
-                f"the cluster on target {self.target!r} makes no overviews",
+                f"the cluster on target {self.target!r} has no overviews",
                 hint="session.status() and the client show what is known",
             )
         return overview

@@ -62,8 +62,8 @@ def advise(
             sentences.append(
                 f"The longest chain of {counted(chain.calls, 'task')} took "
                 f"{format_duration(chain.seconds)}, {share} % of the {format_duration(length)} "
-                "from the first task to the last: no number of workers makes it shorter; "
-                "faster tasks or smaller steps do."
+                "from the first task to the last: more workers do not make it shorter, "
+                "but faster tasks or smaller steps do."
             )
     return tuple(sentences)
 

@@ -77,7 +77,7 @@ def _cause(cause: FailureCause, *, every: bool) -> Iterator[str]:
 def _failure(failed: FailedRow, *, in_full: bool) -> Iterator[str]:
     details = failed.details
     if failed.count > 1:
-        yield _fact("tasks", f"{failed.count}, not described one by one")
+        yield _fact("tasks", f"{failed.count}, not described individually")
     call = failed.task_id or ""
     if failed.position is not None:
         call += f", number {failed.position} of its bundle"

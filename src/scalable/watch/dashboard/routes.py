@@ -58,7 +58,7 @@ class OverviewRoute(_Guarded):
         """Send the overview, and the events after number ``since``."""
         made = self.server.handlers.get(Handler.OVERVIEW.value)
         if made is None:
-            raise web.HTTPError(404, "this scheduler makes no overviews")
+            raise web.HTTPError(404, "this scheduler has no overviews")
         since = self.get_query_argument("since", "0")
         if not since.isdecimal() or len(since) > 15:
             raise web.HTTPError(400, "since is not a number")
@@ -78,7 +78,7 @@ class Call(_Guarded):
         """Send the details of the task with the given ``key`` and ``position`` in its bundle."""
         asked = self.server.handlers.get(Handler.CALL.value)
         if asked is None:
-            raise web.HTTPError(404, "this scheduler makes no views of tasks")
+            raise web.HTTPError(404, "this scheduler has no views of tasks")
         key, position = self.get_query_argument("key", ""), self.get_query_argument("position", "")
         if position and (not position.isdecimal() or len(position) > 9):
             raise web.HTTPError(400, "position is not a number")

@@ -34,7 +34,7 @@ def _load_jupyter_server_extension(app: Any) -> None:
     """Start watching the clusters, or log which package is missing."""
     absent = missing()
     if absent:
-        app.log.info("scalable: no clusters in the sidebar without %s: %s", absent[0], EXTRA)
+        app.log.info("scalable: the sidebar shows no clusters without %s: %s", absent[0], EXTRA)
         return
     from scalable.watch.lab.handlers import start
 

@@ -150,7 +150,7 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
             await answer
             return
         if method not in ("http_get", "head"):
-            raise web.HTTPError(405, "the pages of a cluster can only be read")
+            raise web.HTTPError(405, "the pages of a cluster are read-only")
         assert self._page is not None
         # DaskDashboardHandler.proxy takes the id of a cluster in Dask's list instead.
         await ProxyHandler.proxy(self, self._page.host, self._page.port, proxied_path)

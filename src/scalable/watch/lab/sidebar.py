@@ -91,7 +91,7 @@ class Sidebar:
     async def leave(self, seen: Seen) -> bool:
         """Stop a cluster that this process started and return True, or hide any other cluster."""
         if self.started_here(seen):
-            logger.debug("cluster %s is ended by the sidebar", seen.status.name)
+            logger.debug("the sidebar ends cluster %s", seen.status.name)
             await asyncio.to_thread(end, seen.status.id)
             await self._watch.clusters(0.0)
             return True

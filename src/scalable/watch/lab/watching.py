@@ -135,7 +135,7 @@ class Watch:
     def _read_near(self) -> _Near:
         directories, errors = all_directories()
         for error in errors:
-            logger.debug("a cluster is not shown: %s", error)
+            logger.debug("a cluster cannot be shown: %s", error)
         near: dict[str, Seen] = {}
         remote: dict[str, ClusterDirectory] = {}
         for directory in directories:
@@ -169,7 +169,7 @@ def _sizes_of(directory: ClusterDirectory) -> Sizes:
     try:
         components = stored_spec(directory).components
     except UNREADABLE as error:
-        logger.debug("the sizes of the workers of %s are not known: %s", directory.id, error)
+        logger.debug("could not read the sizes of the workers of %s: %s", directory.id, error)
         return {}
     return {tag: (each.cpus, each.memory_bytes or 0) for tag, each in components.items()}
 
@@ -241,8 +241,8 @@ def shares(name: str, total: Any, pools: Mapping[str, PoolStatus]) -> dict[str, 
     if not before:
         tags = " ".join(f"{tag}=N" for tag in sorted(pools))
         raise ClusterError(
-            f"cluster {name!r} has {len(pools)} pools and no workers, so {total} workers have no "
-            "proportions",
+            f"cluster {name!r} has {len(pools)} pools and no workers, so it is unclear "
+            f"how to divide {total} workers",
             hint=f"run `scalable scale {name} {tags}`" if pools else None,
         )
     exact = {tag: total * wanted / sum(before.values()) for tag, wanted in before.items()}
@@ -261,7 +261,7 @@ def bounds(name: str, adapt: Any, pools: Mapping[str, PoolStatus]) -> tuple[str,
     """Return the only pool's tag and bounds. ClusterError for several pools or invalid bounds."""
     if len(pools) != 1:
         raise ClusterError(
-            f"cluster {name!r} has {len(pools)} pools, and the sidebar has bounds for one",
+            f"cluster {name!r} has {len(pools)} pools, but the sidebar sets bounds for one only",
             hint="in Python: client.cluster.adapt(TAG, MINIMUM, MAXIMUM)",
         )
     minimum, maximum = (adapt.get(key) for key in ("minimum", "maximum"))
@@ -269,6 +269,6 @@ def bounds(name: str, adapt: Any, pools: Mapping[str, PoolStatus]) -> tuple[str,
     if not whole or minimum is None or (maximum is not None and maximum < minimum):
         raise ClusterError(
             f"cluster {name!r} cannot adapt between {minimum!r} and {maximum!r} workers: give "
-            "whole numbers of which the first is not larger"
+            "whole numbers, the smaller one first"
         )
     return next(iter(pools)), minimum, maximum

@@ -13,7 +13,7 @@ from scalable.protocol.handlers import Handler
 #: a dozen values for each prefix, which would block the scheduler and fill Prometheus.
 MOST_PREFIXES = 100
 _LEFT_OUT = (
-    "# Dask's own metrics are left out: this scheduler has {} task prefixes, and they are "
+    "# Dask's own metrics are left out: this scheduler has {} task prefixes, but they are "
     "written for {} at most\n"
 )
 _MISSING = "# There are no metrics: prometheus-client is missing on the scheduler's machine "

@@ -86,7 +86,7 @@ class ClusterScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="summary")
-        yield Static(Text("asking the scheduler ..."), id="said")
+        yield Static(Text("waiting for the scheduler ..."), id="said")
         with TabbedContent(id="tabs"):
             for number, title in enumerate(_TABS):
                 with TabPane(f"{number + 1} {title}", id=f"tab-{title}"):
@@ -150,7 +150,7 @@ class ClusterScreen(Screen[None]):
             self._silent_since = time.time()
             logger.debug("the scheduler does not answer: %s", error)
         since = clock(self._silent_since, time.time())
-        self._say(f"No answer since {since}, asking again: {error}", bad=True)
+        self._say(f"No answer since {since}, retrying: {error}", bad=True)
 
     def _say(self, words: str, *, bad: bool = False) -> None:
         said = self.query_one("#said", Static)

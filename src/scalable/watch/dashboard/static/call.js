@@ -85,7 +85,7 @@ export function showAddress() {
   if (!call) return;
   at("call").replaceChildren();
   at("call-title").textContent = `Task ${short(call.key, 120)}`;
-  at("call-state").textContent = "asking the scheduler";
+  at("call-state").textContent = "waiting for the scheduler";
   at("call-part").focus();
   window.scrollTo(0, 0);
   ask(asked);

@@ -271,8 +271,8 @@ async function look() {
     silentSince ??= new Date();
     connection.hidden = false;
     const why = error.message === "token"
-      ? "the server at this address has another token, so the cluster was started again: open its link"
-      : "the scheduler is busy, or has ended";
+      ? "the server at this address has another token, so the cluster was restarted: open its link"
+      : "the scheduler is busy or has ended";
     connection.textContent = `No answer since ${silentSince.toLocaleTimeString()}: ${why}. `
       + "This page shows its last state, and asks again.";
   }
