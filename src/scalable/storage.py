@@ -59,7 +59,7 @@ def url_fault(text: str) -> UrlFault | None:
         return None
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        hint = f"known: {known}; a directory whose name contains a colon is written ./name"
+        hint = f"known: {known}; write a directory with a colon in its name as ./name"
         return UrlFault(f"must not have the scheme {scheme!r}", hint)
     named = scheme == "memory" or authority
     return None if named else UrlFault("must name a bucket", f"write {scheme}://bucket/prefix")

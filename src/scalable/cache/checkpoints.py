@@ -129,7 +129,7 @@ class Checkpoints:
                 return Checkpoint(own, self._lease(own))
         raise ClusterError(
             f"cannot create the checkpoint {place}: {fault}",
-            hint="check whether the disk is full, and which clusters run the task",
+            hint="check whether the disk is full, or whether other clusters run the task",
         ) from fault
 
     def remove(self, group: str) -> None:

@@ -59,7 +59,7 @@ class ResumableFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self.results.is_here:
-            logger.debug("%s: this process does not see the run's directory", self.__name__)
+            logger.debug("%s: this process cannot see the run's directory", self.__name__)
             return self.function(*args, **kwargs)
         key, reason = (None, self.unkept) if self.unkept else self._key(args, kwargs)
         found = None if key is None else self.results.take(key.digest, self.function)

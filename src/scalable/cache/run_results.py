@@ -138,7 +138,7 @@ class RunResults:
         except (FileExistsError, FileNotFoundError):
             raise
         except OSError as error:  # another file system, or one without links
-            logger.debug("the result %s... has to be copied: %s", key[:12], error)
+            logger.debug("the result %s... is copied, not linked: %s", key[:12], error)
             with earlier.opened(key) as opened:
                 data = opened.source.read(opened.size) or b""
                 self._folder.write(key, [data], replace=False)

@@ -202,7 +202,7 @@ def _check_names(graph: Graph, asked: list[Any], tags: Tags) -> None:
         if not isinstance(name, _NAMES) or not is_sendable(name):
             raise ClusterError(
                 f"the graph has a node named {name!r}",
-                hint="names are strings that can be encoded as UTF-8, numbers or tuples",
+                hint="a name must be a UTF-8 string, a number or a tuple",
             )
     seen = set()
     for name in asked:

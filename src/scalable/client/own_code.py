@@ -44,7 +44,7 @@ logger = logging.getLogger("scalable.client")
 #: Seconds between two checks of the source files.
 LOOK_S = 2.0
 _EDITED = (
-    "%s changed after this process had imported it, and before its version was noted: tasks run "
+    "%s changed after this process had imported it, but before its version was noted: tasks run "
     "the file as it is now; restart the process, or reload the module"
 )
 _NOT_RELOADED = (
@@ -160,8 +160,8 @@ class OwnCode:
                 edited.append(name)
         if edited:
             logger.warning(
-                "%s changed since this process imported it: tasks run the version that was "
-                "imported, on every worker; importlib.reload() or client.sync_code() changes that",
+                "%s changed since this process imported it: tasks on all workers run the imported "
+                "version, until you call importlib.reload() or client.sync_code()",
                 names_of(edited),
             )
 
@@ -373,7 +373,7 @@ class OwnFiles:
         project = project_of(table.search_path)
         if project is None:
             self._tell(
-                "no files are uploaded to the workers: the script is not in a directory of its "
+                "no files are uploaded to the workers: the script has no project directory of its "
                 "own; workers get the modules that this process has imported"
             )
             return None

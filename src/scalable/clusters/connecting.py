@@ -89,7 +89,7 @@ def _listens_elsewhere(access: AccessFile) -> str | None:
     if not is_loopback(access.address) or is_alive(known):
         return None
     place = f"the machine of {place_of(known)}" if known else "its own machine"
-    return f"it listens only on {place}: connect there, or set the target's interface"
+    return f"it listens only on {place}: connect there, or set interface of the target"
 
 
 def load_security(info: dict[str, Any]) -> Security | None:

@@ -47,7 +47,7 @@ def ask(
     tunnelled = directory.record().remote
     if not tunnelled and is_alive(known) is None and is_loopback(known["address"]):
         connect_s = min(connect_s, ELSEWHERE_TIMEOUT_S)
-        hint = f"it listens only on the machine of {place_of(known)}: ask there, or set interface"
+        hint = f"it listens only on the machine of {place_of(known)}: log in there or set interface"
     logger.debug("asking the scheduler of %s at %s", name, known["address"])
 
     try:

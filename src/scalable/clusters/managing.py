@@ -231,7 +231,7 @@ class ManagerProcess:
         )
         try:
             answer = await asyncio.wait_for(calls.attach(attachment), ATTACH_TIMEOUT_S)
-            logger.debug("manager %s asked to attach: %s", config.manager, answer)
+            logger.debug("manager %s requested to attach: %s", config.manager, answer)
             holder = answer["holder"]
             if holder is not None and is_alive(holder["identity"]) is False:
                 answer = await asyncio.wait_for(

@@ -122,7 +122,7 @@ def keep_copy(error: Exception, func: Callable[..., Any], args: tuple[Any, ...])
         try:
             kept = copy.copy(error)
         except Exception as problem:  # noqa: BLE001 - whatever the object's own code raises
-            logger.debug("the error of %s stays as it was raised: %r", future.key, problem)
+            logger.debug("could not copy the error of %s: %r", future.key, problem)
             continue
         if type(kept) is type(error):
             kept.__cause__, kept.__context__ = error.__cause__, error.__context__

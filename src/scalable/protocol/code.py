@@ -263,7 +263,7 @@ def _uncompressed(data: bytes, files: CarriedFiles) -> bytes:
     except zlib.error as error:
         raise ArchiveError(f"archive {files.digest} is damaged: {error}") from error
     if len(raw) != files.size or _digest(raw) != files.digest:
-        raise ArchiveError(f"archive {files.digest} has other content than its digest says")
+        raise ArchiveError(f"archive {files.digest} does not match its digest")
     return raw
 
 

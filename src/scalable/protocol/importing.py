@@ -68,7 +68,7 @@ class _Loader(SourceFileLoader):
     def path_stats(self, path: str) -> Mapping[str, Any]:
         stats = super().path_stats(path)
         if self._source is not None or not _is_surely_compiled_from(path, stats["mtime"]):
-            raise OSError("the source has to be compiled")
+            raise OSError("the source must be compiled")
         return stats
 
     def exec_module(self, module: ModuleType) -> None:

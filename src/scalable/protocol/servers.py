@@ -50,7 +50,7 @@ _REFUSAL = """\
 Open the link that contains the token. The owner of the cluster sees it
   in a shell, with: scalable dashboard NAME
   in Python, with: session.cluster.dashboard_link
-The link needs to be opened once in each browser; a cookie then keeps the token.
+Open the link once in each browser; a cookie then keeps the token.
 Programs send the token in the header "Authorization: Bearer TOKEN".
 """
 
@@ -294,7 +294,7 @@ class NextFreePort(Server):
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-                logger.debug("%s has just been taken", address)
+                logger.debug("another program has just taken %s", address)
             else:
                 return
         await super().listen(addresses[-1], *args, **kwargs)

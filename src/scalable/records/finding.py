@@ -116,7 +116,7 @@ def _find(name: str) -> ClusterDirectory:
         return meant[0]
     if not meant and unread:
         # A cluster with an unreadable record may be running: it must not be reported as stopped.
-        raise ClusterError(f"no readable record is of a cluster {name!r}: {'; '.join(unread)}")
+        raise ClusterError(f"no readable record belongs to a cluster {name!r}: {'; '.join(unread)}")
     if not meant:
         known = ", ".join(sorted({r.name for _, r in records})) or "none"
         raise UnknownClusterError(f"there is no cluster {name!r}", hint=f"there are: {known}")

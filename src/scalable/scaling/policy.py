@@ -153,7 +153,7 @@ class PoolScaler:
             self._surplus_since = view.now
         within = view.maximum is None or total <= view.maximum
         if within and view.now <= self._surplus_since:
-            return total, "starting workers may be too many"
+            return total, "there may be too many starting workers"
         return count, "starting workers would connect too late to be of use"
 
     def _remember(self, view: PoolView) -> None:

@@ -243,7 +243,7 @@ class Spending:
     def _words(self, spent: float, stage: Stage) -> str | None:
         if self.budget is None or stage is Stage.OPEN:
             return None
-        return f"{describe_spent(spent, self.budget)}: no pool grows"
+        return f"{describe_spent(spent, self.budget)}, so no pool grows"
 
     def _way_out(self, spent: float) -> str:
         more = f"{max(1.0, 2 * spent):.0f}"

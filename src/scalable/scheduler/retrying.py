@@ -322,7 +322,7 @@ class LossReasons(Listener):
                     await self._news.wait()
             except TimeoutError:
                 break
-        unknown = "its manager does not know why"
+        unknown = "its manager has reported no reason"
         return [tuple(self._reasons.get(name, LossReason(name, unknown))) for name in names]
 
     def out_of_memory(self, worker: str, keys: list[Any], used: int, limit: int) -> None:

@@ -53,7 +53,7 @@ def _away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
     if status.suspended and not pool.leaving:
         words = f"{counted(status.suspended, 'worker')} of it, all that it has, are suspended"
         return BusyCause(
-            Reason.PLACE, words + _in_place(status), "wait until the backend resumes them"
+            Reason.PLACE, words + _in_place(status), "wait until the backend resumes these workers"
         )
     if not pool.leaving:
         return None
@@ -122,7 +122,7 @@ def _adaptive(pool: PoolFacts, adaptive: AdaptiveFacts) -> BusyCause:
     if adaptive.workers is None:
         return BusyCause(Reason.ADAPTIVE, "it is adaptive, and its policy has not decided yet")
     words = f"it is adaptive, and its policy requests {counted(adaptive.workers, 'worker')}"
-    return BusyCause(Reason.ADAPTIVE, f"{words}: {adaptive.reason or 'it gives no reason'}")
+    return BusyCause(Reason.ADAPTIVE, f"{words}: {adaptive.reason or 'without a reason'}")
 
 
 def _in_place(status: PoolStatus) -> str:

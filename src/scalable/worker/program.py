@@ -97,7 +97,7 @@ async def refuse_second_start(config: WorkerConfig) -> None:
     finally:
         await scheduler.close_rpc()
     if not may_begin:
-        sys.stderr.write(f"worker {config.name} has started before: its manager replaces it\n")
+        sys.stderr.write(f"worker {config.name} has started before: its manager will replace it\n")
         sys.exit(operations.BEGAN_BEFORE)
 
 

@@ -72,7 +72,7 @@ class AWSNetwork:
             ports = f"the scheduler's ports {SCHEDULER_PORT} and {RELAY_PORT}"
             blocks = ", ".join(self._options.clients_from)
             created += [
-                f"security group {_name(cluster_id, 'inside')}: all within the cluster",
+                f"security group {_name(cluster_id, 'inside')}: all ports within the cluster",
                 f"security group {_name(cluster_id, 'clients')}: {ports} from {blocks}",
             ]
         return created

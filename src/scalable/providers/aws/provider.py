@@ -178,7 +178,7 @@ def _component(spec: DeploymentSpec, component: ComponentSpec) -> Iterator[Diagn
         yield Diagnostic(
             "E_BAD_OPTION",
             (*path, "gpus"),
-            f"Fargate has no GPUs, and a worker of {component.name!r} asks for {component.gpus}",
+            f"Fargate has no GPUs, but a worker of {component.name!r} requests {component.gpus}",
             hint="write cluster_type: ec2 in the target",
         )
     else:

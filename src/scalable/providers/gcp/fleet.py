@@ -353,7 +353,7 @@ class Launching:
             logger.debug("%s in %s: %s", request.name, attempt, failure.message)
             if failure.kind is FailureKind.FATAL:
                 raise ProviderError(
-                    f"Google Cloud refuses machine {request.name} in {attempt.zone}: "
+                    f"Google Cloud does not start machine {request.name} in {attempt.zone}: "
                     f"{failure.message}"
                 )
             if failure.kind in (

@@ -89,7 +89,7 @@ def instance_body(request: MachineRequest, config: Config, attempt: Attempt) -> 
     machine_type, gpu, count = split_shape(attempt.shape)
     body: dict[str, Any] = {
         "name": instance_name(request.name),
-        "description": "Made by scalable: a machine of a cluster. It ends with its program.",
+        "description": "Created by scalable: a machine of a cluster. It ends with its program.",
         "machineType": f"zones/{attempt.zone}/machineTypes/{machine_type}",
         "labels": labels(marks),
         "tags": {"items": [network_tag(cluster), network_tag(cluster, role), *config.network_tags]},
@@ -527,7 +527,7 @@ def _told(failures: Iterable[tuple[Attempt, LaunchFailure]]) -> list[str]:
         name = f"spot {attempt.shape}" if attempt.spot else attempt.shape
         zones.setdefault((failure.kind, name, failure.quota), []).append(attempt.zone)
     words = {
-        FailureKind.EXHAUSTED: "{zones} has no {shape} free",
+        FailureKind.EXHAUSTED: "no {shape} is free in {zones}",
         FailureKind.NOT_OFFERED: "{zones} does not offer {shape}",
         FailureKind.QUOTA: "the quota {quota} of the project is used up in {zones} ({shape})",
         FailureKind.QUOTA_OF_REGION: "the quota {quota} of the project is used up ({shape})",

@@ -84,7 +84,7 @@ class GoogleNetwork:
         failure = failure_in(done)
         if failure is not None:
             raise ProviderError(
-                f"{need.described(last(network))} cannot be made: {failure.message}"
+                f"{need.described(last(network))} cannot be created: {failure.message}"
             )
 
     async def clean(self, marks: Mapping[str, str]) -> list[str]:

@@ -253,7 +253,7 @@ async def dry_run(
     except (RefusedError, LimitReachedError) as error:
         return error
     except ProviderError as error:
-        logger.debug("no dry run of a pod: %s", error)
+        logger.debug("could not make a dry run of a pod: %s", error)
         return pod
     return made
 

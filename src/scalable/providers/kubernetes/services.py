@@ -256,7 +256,7 @@ class KubernetesSite:
         pods = [pod for pod in self.watch.pods.values() if label(pod, ROLE) == MANAGING]
         pod = max(pods, key=lambda its: str(its["metadata"]["creationTimestamp"]), default=None)
         if pod is None:
-            return ProgramState("pending", "its pod has not been made yet")
+            return ProgramState("pending", "its pod has not been created yet")
         seen = observation(pod)
         if seen.state is not UnitState.ENDED:
             state = "running" if seen.state is UnitState.RUNNING else "pending"

@@ -184,7 +184,7 @@ class LocalUnit:
         stopped = self._process.is_stopped()
         self._stopped_since = (self._stopped_since or now) if stopped else None
         if self._stopped_since is not None and now - self._stopped_since > STOPPED_GRACE_S:
-            reason = f"it was stopped by a signal for {STOPPED_GRACE_S:g} s"
+            reason = f"a signal kept it stopped for {STOPPED_GRACE_S:g} s"
             return Observation(UnitState.ENDED, reason)
         return Observation(UnitState.RUNNING)
 

@@ -208,7 +208,7 @@ def _without_effect(spec: DeploymentSpec) -> list[Diagnostic]:
     found = []
     for tag, component in spec.components.items():
         if component.slots not in (1, threads):
-            message = f"on local a worker has threads_per_worker slots, which is {threads} here"
+            message = f"a worker on this target has threads_per_worker slots ({threads})"
             found.append((tag, "slots", message, f"set threads_per_worker: {component.slots}"))
         if component.image is not None and spec.options["containers"] == "none":
             message = "the image is not used: this target runs workers without containers"

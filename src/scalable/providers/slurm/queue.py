@@ -41,7 +41,7 @@ _STATES = {
     "DEADLINE": "its deadline passed",
     "BOOT_FAIL": "its node did not boot",
     "FAILED": "it failed",
-    "REVOKED": "another cluster took it",
+    "REVOKED": "another cluster started it",
 }
 #: Final states of a job that the tasks in the job did not cause.
 FROM_OUTSIDE = frozenset(

@@ -68,7 +68,7 @@ export function drawTimeline(now, seen, colours, again) {
   }
   at("timeline-note").textContent = spans.length
     ? `${workers.length} workers with tasks that ended; lines are changes of worker counts; `
-      + "a click, or the arrow keys and Enter, open a task"
+      + "open a task with a click, or with the arrow keys and Enter"
     : "no task has ended in this time";
   at("legend").replaceChildren(...[...used].sort().slice(0, 30).map((name) => {
     const entry = made("span", undefined, "legend");
