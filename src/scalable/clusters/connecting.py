@@ -199,7 +199,7 @@ class AttachedDeployment:
         """Record an artifact in the cluster's run, or warn if the record is on another machine."""
         if self._run_path is None or not self._run_path.is_dir():
             where = self._run_path or "the record of its run"
-            logger.warning("artifact %s is not recorded: %s is not on this machine", path, where)
+            logger.warning("cannot record artifact %s: %s is not on this machine", path, where)
             return
         run = RunDirectory.open(self._run_path)
         SessionRecord(run).artifact(path, name=name, kind=kind, metadata=metadata)

@@ -539,7 +539,7 @@ class UnmanagedWorkers:
         """Map workers that must retire to the reason. ``now`` is in monotonic seconds."""
         strangers = self._managers.strangers(self._counts.claims(), now)
         for worker in strangers:
-            logger.warning("worker %s retires: its manager does not know it", worker)
+            logger.warning("worker %s is drained: its manager does not know it", worker)
         lost = self._managers.lost(now)
         for manager in lost - self._lost:
             logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)

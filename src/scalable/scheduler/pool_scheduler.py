@@ -135,9 +135,7 @@ class PoolScheduler(
         compare_distinct_versions()
         kwargs.setdefault("extensions", extensions())
         if (stealing := pool_stealing()) is not None:
-            logger.warning(
-                "idle workers take tasks by Dask's own rule, over all pools: %s", stealing
-            )
+            logger.warning("idle workers take tasks of any pool, by Dask's own rule: %s", stealing)
         if (sampling := without_sampling()) is not None:
             logger.warning("for each result that it moves, Dask compares all workers: %s", sampling)
         routes = list(dask.config.get(_ROUTES))

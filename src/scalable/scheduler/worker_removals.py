@@ -126,7 +126,7 @@ class WorkerRemovals:
             here = present.intersection(unit)
             connected += here
             if not here:
-                logger.debug("workers %s get no work if they connect", unit)
+                logger.debug("workers %s will get no work if they connect", unit)
                 self._withheld |= dict.fromkeys(unit)
         while len(self._withheld) > MOST_WITHHELD:
             del self._withheld[next(iter(self._withheld))]

@@ -522,7 +522,7 @@ def interrupt_task(worker: Worker, key: Any, *, cancelled: bool = False) -> None
         replace_if_stuck(worker, key, str(key), lambda: runs_in(worker, thread, key))
     elif (state := running_state(worker, key)) is not None:
         if cancelled and state == "executing":
-            logger.debug("task %s is not interrupted: a client needs it again", key)
+            logger.debug("task %s is not interrupted, because a client needs it again", key)
             return
         # Dask counts a task as running before a thread has begun it, and begins cancelled ones.
         again = partial(interrupt_task, worker, key, cancelled=state != "executing")

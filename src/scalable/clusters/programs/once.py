@@ -31,7 +31,7 @@ def main() -> None:
     except FileExistsError:
         if mark.read_text(encoding="utf-8") == _ENDED:
             sys.exit(0)
-        sys.stderr.write(f"{' '.join(command)} ran here before: it is not started again\n")
+        sys.stderr.write(f"{' '.join(command)} ran here before and is not started again\n")
         sys.exit(operations.STARTED_AGAIN)
     os.environ[MARK] = str(mark)
     os.execvp(command[0], command)  # noqa: S606 - the command is ours

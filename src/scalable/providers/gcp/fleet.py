@@ -345,7 +345,7 @@ class Launching:
                 failure = self._known_failure(attempt)
                 if failure is None:
                     if time.monotonic() > deadline:
-                        return Refusal(f"{tried.told()}; there was no time to try more")
+                        return Refusal(f"{tried.told()}; there was no time for further attempts")
                     answer = await self._insert(request, attempt)
                     if isinstance(answer, Machine):
                         return answer

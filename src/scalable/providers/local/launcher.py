@@ -361,7 +361,7 @@ class ProcessLauncher:
                 except OSError as error:
                     reason = str(error)
                     self._give_up(server, reason)
-            logger.debug("worker %s gets a new interpreter: %s", program.name, reason)
+            logger.debug("worker %s is started in a new interpreter: %s", program.name, reason)
             return self._execute(program, environment, output)
 
     def _fork_server(self) -> ForkServerProcess | None:

@@ -315,7 +315,7 @@ class ClusterScreen(Screen[None]):
         grid = self._grid()
         row = None if grid is None else grid.chosen
         if grid is None or grid.id != "workers" or row is None:
-            self.notify("choose a worker first (2)", severity="warning")
+            self.notify("first choose a worker (key 2)", severity="warning")
             return
         worker = row.key
 
