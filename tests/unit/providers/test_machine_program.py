@@ -1,6 +1,5 @@
 """The program of a cloud's machine watches its workers, and is small itself."""
 
-
 import pytest
 
 from scalable.providers.registry import get_provider, provider_names
