@@ -81,11 +81,12 @@ async def until(pilot, holds):
     pytest.fail(f"it does not come to hold:\n{shown(pilot.app)}")
 
 
-def run(source, story, name="climate"):
+def run(source, story, name="climate", every_s=2.0):
     """Run a story with the application; the story gets the pilot."""
 
     async def go():
-        app = TopApp(source, name, every_s=0.3)
+        app = TopApp(source, name, every_s=every_s)
+        app.animation_level = "none"  # each step of an animation draws the whole screen
         async with app.run_test(size=(80, 24)) as pilot:
             wanted = "run" if name is None else "End:"
             await until(pilot, lambda: wanted in shown(app))
@@ -225,7 +226,7 @@ def test_a_scheduler_that_goes_is_named_and_its_return_is_noticed():
         await until(pilot, lambda: not app.screen.query_one("#failures", Grid).table.rows)
         assert 0 in source.asked[before:]  # all events of the other scheduler were asked for
 
-    run(source, story)
+    run(source, story, every_s=0.3)
 
 
 def test_no_name_is_executed_or_breaks_the_screen():
