@@ -70,13 +70,13 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def invoke(capsys):
-    """Run a verb in this process."""
+def invoke(capfd):
+    """Run a verb in this process; what a workflow prints is part of the output."""
 
     def run(*arguments):
-        capsys.readouterr()
+        capfd.readouterr()
         code = main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
+        out, err = capfd.readouterr()
         return SimpleNamespace(code=code, out=out, err=err)
 
     return run
@@ -108,34 +108,23 @@ def spawn():
 
 
 @pytest.fixture
-def finish(spawn):
-    """Run the program in a process of its own, to its end."""
-
-    def run(*arguments, **options):
-        process = spawn(*arguments, **options)
-        out, err = process.communicate(timeout=120)
-        return SimpleNamespace(code=process.returncode, out=out, err=err)
-
-    return run
-
-
-@pytest.fixture
 def recorded():
     """Put a cluster on record."""
     return put_on_record
 
 
 @pytest.fixture
-def complete(finish):
+def complete(capfd):
     """What a shell is offered behind some words."""
 
-    def offered(words):
-        environment = {
-            **os.environ,
-            "_SCALABLE_COMPLETE": "bash_complete",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split(" ")) - 1),
-        }
-        return finish(env=environment).out.split()
+    def offered(words, form="bash_complete"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("_SCALABLE_COMPLETE", form)
+            patch.setenv("COMP_WORDS", words)
+            patch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+            capfd.readouterr()
+            with pytest.raises(SystemExit):
+                main([])
+        return capfd.readouterr().out.split()
 
     return offered

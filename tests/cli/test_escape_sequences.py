@@ -56,11 +56,11 @@ def test_logs(invoke, recorded, tmp_path):
     )
 
 
-def test_lines_that_are_followed(capsys):
+def test_lines_that_are_followed(capfd):
     Output().line(f"w: {EVIL}", {"line": EVIL})
-    check("".join(capsys.readouterr()))
+    check("".join(capfd.readouterr()))
     Output("json").line(f"w: {EVIL}", {"line": EVIL})
-    assert json.loads(capsys.readouterr().out) == {"line": EVIL}
+    assert json.loads(capfd.readouterr().out) == {"line": EVIL}
 
 
 def test_status_and_list(invoke, recorded):
@@ -136,19 +136,19 @@ def test_a_report(invoke, tmp_path, monkeypatch):
     check(result.out, result.err)
 
 
-def test_progress_lines(capsys):
+def test_progress_lines(capfd):
     Output().display()(EVIL)
     calls = TaskOverview(EVIL, EVIL, CallCounts(running=1))
     shown = Overview(at=1.0, pools={EVIL: PoolOverview(PoolStatus(1, 2))}, tasks=(calls,))
     displays.LineDisplay().update([shown])
     Output().note(EVIL)
     Output("quiet").warn(EVIL)
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     assert err
     check(out, err)
 
 
-def test_a_question_and_a_warning_of_the_log(capsys, monkeypatch, invoke):
+def test_a_question_and_a_warning_of_the_log(capfd, monkeypatch, invoke):
     asked = []
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr(click, "confirm", lambda question, **_: asked.append(question))

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from scalable.runs import RunDirectory
 from scalable.runs.report import build
 
 MANIFEST = """\
@@ -93,19 +94,14 @@ def last(result):
     return result.out.splitlines()[-1]
 
 
-def test_only_changed_calls_and_what_depends_on_them_run(workflow, ran, finish, project):
-    first = finish("run")
+def test_only_changed_calls_and_what_depends_on_them_run(workflow, ran, invoke, project):
+    first = invoke("run")
     assert first.code == 0, first.err
     assert ran() == ["dry", "label a", "label a", "label b", "label x", "normal", "total"]
-    again = finish("run", "--resume")
-    assert (again.code, ran()) == (0, []), again.err
-    assert again.out.splitlines()[0] == first.out.splitlines()[0]
-    assert last(again).startswith("7 tasks reused from run-")
-    assert last(again).endswith(", 0 ran")
     model = project / "model.py"
     # A comment changes nothing; the constant changes simulate, and total takes other arguments.
     model.write_text("# A comment.\n" + model.read_text().replace("RATE = 3", "RATE = 4"))
-    changed = finish("run", "--resume", "scalable.yaml", "--format", "json")
+    changed = invoke("run", "--resume", "scalable.yaml", "--format", "json")
     assert ran() == ["dry", "normal", "total"]
     resumed = json.loads(changed.out)["resumed"]
     assert (resumed["answered"], resumed["ran"]) == (4, 3)
@@ -119,15 +115,17 @@ def test_only_changed_calls_and_what_depends_on_them_run(workflow, ran, finish, 
     assert {(each.reason.partition(",")[0], each.count) for each in told.reasons} == {
         ("changed code", 2), ("new", 1)
     }  # fmt: skip
-    # The resumed runs can be removed: the last one has kept their answers.
-    runs = sorted((project / ".scalable" / "runs").iterdir())
-    for run in runs[:-1]:
-        run.rename(project / run.name)
-    assert finish("run", "--resume").code == 0
-    assert ran() == []
+    # The resumed run can be removed: the last one has kept its answers.
+    earlier, _ = sorted((project / ".scalable" / "runs").iterdir())
+    earlier.rename(project / earlier.name)
+    again = invoke("run", "--resume")
+    assert (again.code, ran()) == (0, []), again.err
+    assert again.out.splitlines()[0] == "['A', 'B', 'A'] X 36"
+    assert last(again).startswith("7 tasks reused from run-")
+    assert last(again).endswith(", 0 ran")
 
 
-def test_a_run_that_was_killed_is_continued(workflow, ran, spawn, finish, project):
+def test_a_run_that_was_killed_is_continued(workflow, ran, spawn, invoke, project):
     workflow("dry", "normal", "slow")
     (project / "slow").touch()
     script = spawn("run")
@@ -142,72 +140,59 @@ def test_a_run_that_was_killed_is_continued(workflow, ran, spawn, finish, projec
     assert script.returncode == 128 + signal.SIGKILL
     assert "slow" in ran()
     (project / "slow").unlink()
-    result = finish("run", "--resume")
+    result = invoke("run", "--resume")
     assert result.code == 0, result.err
     assert ran() == ["slow", "total"]
     assert result.out.splitlines()[0] == "['A', 'B', 'A'] X 39"
     assert last(result).startswith("6 tasks reused from run-")
 
 
-def test_a_failed_call_runs_again(workflow, ran, finish, project):
-    workflow("dry", "wet")
-    (project / "wet").touch()
-    assert finish("run").code == 1
-    (project / "wet").unlink()
-    ran()
-    result = finish("run", "--resume")
-    assert ran() == ["total", "wet"]
-    assert last(result).endswith(", 2 ran (1 failed before, 1 new)")
-
-
-def test_kept_results_of_changed_code_are_answered_if_asked(workflow, ran, finish, project):
+def test_kept_results_of_changed_code_are_answered_if_asked(workflow, ran, invoke, project):
     workflow("dry", "normal", "wet")
     (project / "wet").touch()
-    assert finish("run").code == 1
+    assert invoke("run").code == 1
     ran()
     model = project / "model.py"
     fixed = model.read_text().replace('raise OSError("no data")', "return 1000")
     model.write_text(fixed.replace("text.upper()", "text.lower()"))
-    result = finish("run", "--resume", "--keep-despite-code", "--format", "json")
+    result = invoke("run", "--resume", "--keep-despite-code", "--format", "json")
     # The calls that succeeded keep the results of the old code; other arguments still run.
     assert ran() == ["total", "wet"], result.err
     assert "['A', 'B', 'A'] X 1027" in result.err
     resumed = json.loads(result.out)["resumed"]
     assert (resumed["answered"], resumed["despite_code"], resumed["ran"]) == (6, 6, 2)
+    assert resumed["causes"] == {"changed code": 1, "new": 1}
     # They are again those of an old code in the next run, which keeps them only if asked.
-    again = finish("run", "--resume", "--keep-despite-code")
-    assert ran() == []
-    assert "8 tasks reused from run-" in last(again)
-    assert last(again).endswith("(6 despite changed code), 0 ran")
-    plain = finish("run", "--resume")
+    plain = invoke("run", "--resume")
     assert plain.out.splitlines()[0] == "['a', 'b', 'a'] x 1027"
     assert last(plain).endswith(", 6 ran (6 changed code)")
     assert ran() == ["dry", "label a", "label a", "label b", "label x", "normal"]
 
 
-def test_keeping_despite_code_needs_a_run_to_resume(workflow, finish):
-    result = finish("run", "--keep-despite-code")
+def test_keeping_despite_code_needs_a_run_to_resume(workflow, invoke):
+    result = invoke("run", "--keep-despite-code")
     assert result.code == 2
     assert "add --resume" in result.err
 
 
-def test_a_run_without_kept_results_says_what_to_write(workflow, ran, finish, project):
+def test_a_run_without_kept_results_says_what_to_write(workflow, ran, invoke, project):
     (project / "scalable.yaml").write_text(MANIFEST.replace(", keep_results: true", ""))
-    assert finish("run", "--resume").code == 6
-    assert finish("run").code == 0
+    assert invoke("run", "--resume").code == 6
+    assert invoke("run").code == 0
     assert not list((project / ".scalable" / "runs").glob("*/results"))
     ran()
-    result = finish("run", "--resume")
+    result = invoke("run", "--resume")
     assert "keep_results: true" in result.err
     assert len(ran()) == 7
     # A run that resumes another keeps its results, whatever the manifest says.
-    assert finish("run", "--resume").code == 0
+    assert invoke("run", "--resume").code == 0
     assert ran() == []
 
 
-def test_a_run_of_another_project_is_refused(workflow, finish, project):
-    assert finish("run").code == 0
-    (project / "scalable.yaml").write_text(MANIFEST.replace("harvest", "sowing"))
-    result = finish("run", "--resume", "run-")
+def test_a_run_of_another_project_is_refused(workflow, invoke, project):
+    RunDirectory.create("sowing", "local", manifest_yaml="", manifest_lock="0" * 64, plan={}).close(
+        "completed"
+    )
+    result = invoke("run", "--resume", "run-")
     assert result.code != 0
-    assert "is a run of project 'harvest', not 'sowing'" in result.err
+    assert "is a run of project 'sowing', not 'harvest'" in result.err

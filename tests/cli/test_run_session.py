@@ -34,9 +34,9 @@ def only_run(project):
     return telemetry.read_run(path)
 
 
-def test_the_target_of_the_command_line_wins_with_a_warning(workflow, finish, project):
+def test_the_target_of_the_command_line_wins_with_a_warning(workflow, invoke, project):
     workflow()
-    result = finish("run", "--target", "local")
+    result = invoke("run", "--target", "local")
     assert result.code == 0, result.err
     assert "--target local wins over target='other' of the workflow" in result.err
     assert result.out.startswith("12\nRun run-")
@@ -46,33 +46,33 @@ def test_the_target_of_the_command_line_wins_with_a_warning(workflow, finish, pr
     assert only_run(project).status == "completed"
 
 
-def test_without_one_the_workflow_chooses(workflow, finish, project):
+def test_without_one_the_workflow_chooses(workflow, invoke, project):
     workflow()
-    result = finish("run", "--format", "json")
+    result = invoke("run", "--format", "json")
     (report,) = json.loads(result.out)["reports"]
     assert (report["target"], report["status"]) == ("other", "completed")
     assert result.err == "12\n"
 
 
 @pytest.mark.parametrize(("inside", "code"), [("sys.exit(3)", 3), ("raise ValueError('odd')", 1)])
-def test_a_workflow_that_fails_fails_its_run(inside, code, workflow, finish, project):
+def test_a_workflow_that_fails_fails_its_run(inside, code, workflow, invoke, project):
     workflow(inside)
-    result = finish("run")
+    result = invoke("run")
     assert result.code == code
     assert f"Status:   failed (exit code {code})\n" in result.out
     assert only_run(project).run["exit_code"] == code
 
 
-def test_a_new_project_runs(invoke, finish, tmp_path, monkeypatch):
+def test_a_new_project_runs(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert invoke("init").code == 0
-    result = finish("run", "--target", "local")
+    result = invoke("run", "--target", "local")
     assert result.code == 0, result.err
     assert "Tasks:    21 succeeded\n" in result.out
     assert re.search(r"(?m)^\[ +\d+ s\] model: \d/2 workers.* \| analysis: ", result.err)
 
 
-def test_a_cloud_without_a_region_says_so(workflow, finish, project, monkeypatch):
+def test_a_cloud_without_a_region_says_so(workflow, invoke, project, monkeypatch):
     for name in ("GOOGLE_CLOUD_REGION", "CLOUDSDK_COMPUTE_REGION"):
         monkeypatch.delenv(name, raising=False)
     workflow()
@@ -80,7 +80,7 @@ def test_a_cloud_without_a_region_says_so(workflow, finish, project, monkeypatch
     manifest.write_text(
         manifest.read_text().replace("provider: slurm", "provider: gcp\n    image: site/model")
     )
-    result = finish("run", "--target", "cluster", "--yes")
+    result = invoke("run", "--target", "cluster", "--yes")
     assert result.code == 1
     assert "no region of Google Cloud" in result.out, "the report shortens long lines"
     assert "GOOGLE_CLOUD_REGION" in result.out

@@ -50,12 +50,12 @@ def recorded(place):
     return json.loads((path / "plan.json").read_text())
 
 
-def test_a_run_starts_the_plan_of_a_file(place, invoke, finish):
+def test_a_run_starts_the_plan_of_a_file(place, invoke):
     assert invoke("plan", "--deadline", "1h", "--output", "plan.json").code == 0
     data = json.loads((place / "plan.json").read_text())
     data["scale_plan"]["workers_by_tag"] = {"model": 1, "post": 2}  # no plan of its own
     (place / "plan.json").write_text(json.dumps(data))
-    result = finish("run", "--plan", "plan.json")
+    result = invoke("run", "--plan", "plan.json")
     assert result.code == 0, result.err
     assert result.out.startswith("{'model': 1, 'post': 2}\n")
     assert "plan: model 1, post 2; about " in result.err
@@ -64,19 +64,19 @@ def test_a_run_starts_the_plan_of_a_file(place, invoke, finish):
     assert made["objective"] == "minimize cost"
 
 
-def test_options_choose_the_plan_that_is_shown(place, invoke, finish):
+def test_options_choose_the_plan_that_is_shown(place, invoke):
     options = ("--deadline", "5m", "--policy", "aggressive")
     shown = json.loads(invoke("plan", *options, "--format", "json").out)["plan"]
     dry = json.loads(invoke("run", *options, "--dry-run", "--format", "json").out)["plan"]
     assert shown == dry
-    result = finish("run", *options)
+    result = invoke("run", *options)
     assert result.code == 0, result.err
     assert recorded(place)["scale_plan"] == shown["scale_plan"]
     assert recorded(place)["manifest_lock"] == shown["manifest_lock"]
 
 
-def test_a_budget_limits_the_plan_and_the_cluster(place, invoke, finish):
-    result = finish("run", "--budget", "0.2", "--policy", "aggressive")
+def test_a_budget_limits_the_plan_and_the_cluster(place, invoke):
+    result = invoke("run", "--budget", "0.2", "--policy", "aggressive")
     assert result.code == 0, result.err
     made = recorded(place)
     assert (made["objective"], made["budget"]) == ("minimize time", 0.2)
@@ -85,10 +85,10 @@ def test_a_budget_limits_the_plan_and_the_cluster(place, invoke, finish):
     assert "the cheapest plan costs" in invoke("run", "--budget", "0.01").err
 
 
-def test_the_plan_of_the_command_wins_over_the_scripts(place, invoke, finish):
+def test_the_plan_of_the_command_wins_over_the_scripts(place, invoke):
     script = WORKFLOW.replace("with session as", "with session.start(session.plan()) as")
     (place / "workflow.py").write_text(script)
-    result = finish("run", "--objective", "minimize cost")
+    result = invoke("run", "--objective", "minimize cost")
     assert result.code == 0, result.err
     assert result.out.startswith("{'model': 1, 'post': 1}\n")
     assert "the plan of `scalable run` is started" in result.err
