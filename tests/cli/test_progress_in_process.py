@@ -1,9 +1,8 @@
 """``session.progress()`` in the process of a workflow: on a terminal, and in a log."""
 
-import subprocess
-import sys
-
 from terminals import Terminal
+
+from scalable import ScalableSession
 
 # A file opens the gate: the numbers stay while the screen is read.
 WORKFLOW = """\
@@ -57,30 +56,30 @@ def test_a_block_shows_its_progress_below_what_it_prints(tmp_path, monkeypatch):
     assert "0 running, 0 waiting, 8 done; " in after, "what is printed is the state of now"
 
 
-def test_a_log_gets_a_line_at_the_beginning_and_at_the_end(tmp_path, monkeypatch):
+def step(number):
+    return number
+
+
+def progress_of_tasks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    (tmp_path / "workflow.py").write_text(WORKFLOW)
-    (tmp_path / "end").touch()
-    done = subprocess.run(
-        [sys.executable, "workflow.py"], capture_output=True, text=True, timeout=90, check=True
-    )
-    lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
-    assert lines[0].startswith("[   0 s] small: 2/2 workers | grow: ")
+    session = ScalableSession.local({"small": 2})
+    with session as client, session.progress():
+        client.wait_for_workers(2, timeout=60)
+        client.gather(client.map(step, range(8), tag="small", key="grow"))
+
+
+def test_a_log_gets_a_line_at_the_beginning_and_at_the_end(tmp_path, monkeypatch, capsys):
+    progress_of_tasks(tmp_path, monkeypatch)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert lines[0].startswith("[   0 s] small: ")
     assert lines[-1].endswith("small: 2/2 workers | grow: 8 done")
-    assert "printed\nended with 'of the block'\n" in done.stdout
 
 
-def test_scalable_run_shows_it_already(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def test_scalable_run_shows_it_already(tmp_path, monkeypatch, capsys):
     shown = tmp_path / "shown"
     shown.touch()
     monkeypatch.setenv("SCALABLE_RUN_OVERVIEWS", str(shown))
-    (tmp_path / "workflow.py").write_text(WORKFLOW)
-    (tmp_path / "end").touch()
-    done = subprocess.run(
-        [sys.executable, "workflow.py"], capture_output=True, text=True, timeout=90, check=True
-    )
-    assert "workers |" not in done.stderr
+    progress_of_tasks(tmp_path, monkeypatch)
+    assert "workers |" not in capsys.readouterr().err
     assert '"done": 8' in shown.read_text()

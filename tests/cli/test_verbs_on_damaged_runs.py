@@ -69,10 +69,10 @@ FILES += ("scaling.jsonl", "manifest.yaml", "manifest.lock")
 
 
 def places(data):
-    """Byte positions at which a file is cut: ends, the middle of a character, and any others."""
+    """Byte positions at which a file is cut: ends, the middle of a character, and two others."""
     inside = [n + 1 for n, byte in enumerate(data) if byte >= 0xC0]
-    chosen = random.Random(1).sample(range(len(data) + 1), min(4, len(data) + 1))
-    return sorted({0, 1, max(0, len(data) - 1), *inside[:2], *inside[-1:], *chosen})
+    chosen = random.Random(1).sample(range(len(data) + 1), min(2, len(data) + 1))
+    return sorted({0, 1, max(0, len(data) - 1), *inside[:1], *chosen})
 
 
 @pytest.mark.parametrize("file", FILES)
