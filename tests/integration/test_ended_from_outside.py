@@ -8,7 +8,7 @@ from distributed.scheduler import KilledWorker
 from scalable import ScalableSession
 
 #: Starts that end a pool in these tests, and one more than that.
-CRASH_LOOP_STARTS = 3
+CRASH_LOOP_STARTS = 2
 OFTEN = CRASH_LOOP_STARTS + 1
 
 

@@ -53,12 +53,12 @@ def told(caplog):
     return [r.getMessage() for r in caplog.records if "wrong token" in r.getMessage()]
 
 
-def test_a_thousand_wrong_tokens_are_refused_and_told_in_one_line(link, caplog, monkeypatch):
+def test_many_wrong_tokens_are_refused_and_told_in_one_line(link, caplog, monkeypatch):
     monkeypatch.setattr(servers, "APART_S", 1e6)
     token = link.partition("token=")[2]
     with caplog.at_level(logging.DEBUG), connection(link) as opened:
         answers = set()
-        for number in range(1000):
+        for number in range(200):
             if number % 2:
                 path, cookie = f"/scalable/overview.json?token={token[:-1]}-{number}", None
             else:
@@ -100,7 +100,7 @@ def test_wrong_tokens_hold_no_other_reader(link):
     def hammer():
         with connection(link) as opened:
             ended.wait()
-            for number in range(250):
+            for number in range(100):
                 assert status(opened, f"/scalable/?token=wrong{number}") == 403
 
     with ThreadPoolExecutor(4) as threads, connection(link) as opened:
@@ -112,7 +112,7 @@ def test_wrong_tokens_hold_no_other_reader(link):
             answered += 1
         for each in hammering:
             each.result()
-    assert answered > 20
+    assert answered > 8
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -13,7 +13,7 @@ version: 1
 project: {name: energy}
 targets:
   hpc: {provider: local, max_workers: 6}
-  aws: {provider: local, max_workers: 4, processes: true}
+  aws: {provider: local, max_workers: 4}
 components:
   demeter:
     cpus: 8

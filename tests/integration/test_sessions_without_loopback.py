@@ -42,6 +42,7 @@ def test_a_session_with_processes_says_that_loopback_does_not_work(run):
     assert "bring the interface lo up" in hint
 
 
+@pytest.mark.parametrize("run", ["down"], indirect=True)
 def test_a_session_with_threads_needs_no_loopback(run):
     # Dask warns that it finds no address of this host.
     done = run(sys.executable, "-W", "ignore::RuntimeWarning", "-c", SCRIPT, "threads")

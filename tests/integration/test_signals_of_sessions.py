@@ -50,11 +50,6 @@ def script(tmp_path, processes):
         process.communicate(timeout=30)
 
 
-@pytest.fixture(params=[False, True], ids=["threads", "processes"])
-def processes(request):
-    return request.param
-
-
 OPEN = "client = session.start()\nprint('ready', flush=True)\n"
 WAIT = "client.submit(work, tag='a').result()\n"
 # Dask logs an error if the process exits while the scheduler reads a graph.
@@ -68,9 +63,13 @@ future.result()
 WITH = "with session as client:\n" + textwrap.indent(WAIT_READY, "    ")
 
 
-@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
-    "body", [WITH, "client = session.start()\n" + WAIT_READY], ids=["with", "start"]
+    ("processes", "kind", "body"),
+    [
+        (True, signal.SIGTERM, WITH),
+        (False, signal.SIGHUP, "client = session.start()\n" + WAIT_READY),
+    ],
+    ids=["processes", "threads"],
 )
 def test_a_signal_closes_a_session_as_an_interrupt_does(script, tmp_path, kind, body):
     process = script(body)
@@ -125,8 +124,8 @@ def test_a_signal_that_no_open_session_handles_is_as_before(script, body, shown,
 
 
 @pytest.mark.parametrize(
-    "ending",
-    ["os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "os.kill(os.getpid(), signal.SIGQUIT)"],
+    ("processes", "ending"),
+    [(True, "os.kill(os.getpid(), signal.SIGKILL)"), (False, "os._exit(3)")],
 )
 def test_the_next_session_removes_what_a_killed_one_has_left(
     script, tmp_path, eventually, processes, ending
