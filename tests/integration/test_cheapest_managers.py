@@ -65,6 +65,7 @@ def test_the_cheaper_manager_is_filled_first_and_drained_last(started, eventuall
         assert names(client) < before
 
 
+@pytest.mark.slow
 def test_the_next_manager_is_used_when_the_cheapest_does_not_deliver(started, eventually):
     started("never", "3s")
     eventually(lambda: shares() == {"local": 3, "never": 0}, timeout=90)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import scalable
-from detached import MANIFEST, kill, nothing_is_left, processes_of
+from detached import kill, nothing_is_left, processes_of
 from verbs import program, status, up
 
 
@@ -94,24 +94,7 @@ def test_a_manager_without_the_clusters_directory(place, tmp_path, eventually):
     nothing_is_left(tmp_path)
 
 
-def test_one_file_brings_several_managers(place, tmp_path, eventually):
-    place(
-        "",
-        MANIFEST + "managers:\n"
-        "  - {target: local, priority: 0, limits: {a: 1}}\n"
-        "  - {target: second, priority: 1}\n",
-    )
-    up("--name", "one")
-    eventually(lambda: status("one")["pools"]["a"]["running"] == 2)
-    shares = {m["id"]: m["pools"]["a"]["running"] for m in status("one")["managers"]}
-    assert shares == {"local": 1, "second": 1}
-    kill("managers/second/manager.json", "one")
-    with scalable.connect("one") as client:
-        assert client.gather(client.map(abs, range(-8, 0), tag="a")) == list(range(8, 0, -1))
-    program("down", "one", "--yes")
-    nothing_is_left(tmp_path)
-
-
+@pytest.mark.slow
 def test_adding_a_manager_disturbs_nothing(place, tmp_path, eventually):
     def note(directory, number):
         with (Path(directory) / "starts").open("a") as starts:
@@ -148,39 +131,5 @@ def test_idle_workers_of_a_manager_that_stays_away_retire(place, tmp_path, event
         assert busy.result(timeout=60) is None  # whose only copy is there
         busy.release()
         eventually(lambda: processes_of(tmp_path, "scalable.worker.program") == [], timeout=60)
-    program("down", "one", "--yes")
-    nothing_is_left(tmp_path)
-
-
-BURST = """\
-version: 1
-project: {name: tests}
-targets:
-  local: {provider: local, processes: true, max_workers: 4, spill_after: 3s}
-  slow:
-    provider: local
-    processes: true
-    max_workers: 4
-    overlay: slow
-overlays:
-  slow:
-    components:
-      a: {preload_script: never.py}
-components:
-  a: {cpus: 1, workers: 2}
-managers:
-  - {target: slow, priority: 0}
-  - {target: local, priority: 1}
-"""
-
-
-@pytest.mark.slow
-def test_a_place_that_does_not_deliver_bursts_to_the_next(place, tmp_path, eventually):
-    (tmp_path / "never.py").write_text("import signal\nsignal.pause()\n")
-    place("", BURST)
-    up("--name", "one", "--no-wait")
-    eventually(lambda: status("one")["pools"]["a"]["running"] == 2, timeout=90)
-    shares = {m["id"]: m["pools"]["a"]["running"] for m in status("one")["managers"]}
-    assert shares == {"slow": 0, "local": 2}
     program("down", "one", "--yes")
     nothing_is_left(tmp_path)

@@ -2,13 +2,12 @@
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from scalable import ClusterError, ManifestError, ScalableSession
+from verbs import program, up
 
 VALUE, OF_FILE = "s3cret-5f1c", "t0ken-9a2b"
 MANIFEST = """\
@@ -67,13 +66,7 @@ def test_workers_of_a_session_have_secrets_that_no_record_has(project):
 
 
 def test_workers_of_a_detached_cluster_have_secrets_in_private_files_alone(project):
-    def scalable(*words):
-        return subprocess.run(
-            [sys.executable, "-m", "scalable", *words], check=True, timeout=120,
-            capture_output=True, text=True,
-        )  # fmt: skip
-
-    scalable("up", "--name", "kept")
+    up("--name", "kept")
     try:
         with ScalableSession.attach("kept") as client:
             assert client.submit(secrets_here, tag="model").result(timeout=60) == (VALUE, OF_FILE)
@@ -81,7 +74,7 @@ def test_workers_of_a_detached_cluster_have_secrets_in_private_files_alone(proje
         assert {path.name for path in files} == {"secrets.json", "model.json"}
         assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     finally:
-        scalable("down", "kept", "--yes")
+        assert program("down", "kept", "--yes").returncode == 0
     assert holders(project) == {project / "token"}
 
 
@@ -102,10 +95,7 @@ def test_a_missing_secret_is_an_error_before_anything_starts(
     with pytest.raises(ClusterError) as caught:
         ScalableSession.from_yaml().start()
     assert message in str(caught.value)
-    done = subprocess.run(
-        [sys.executable, "-m", "scalable", "up"], capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
+    done = program("up", here=True)
     assert done.returncode != 0
     assert message in done.stderr
     assert not list((project / "state" / "scalable" / "clusters").glob("*/record.json"))

@@ -15,7 +15,7 @@ from scalable.clusters.control import ask, drain
 from scalable.clusters.discovery import look, workers_of
 from scalable.errors import ClusterError
 from scalable.records import find
-from verbs import program, read, up
+from verbs import program, up
 
 
 def fit(x):
@@ -52,16 +52,10 @@ def test_a_cluster_is_shown_with_the_numbers_of_its_scheduler(cluster, eventuall
     cluster.gather(done)
     assert [future.status for future in failed if future.exception()] == ["error"] * 2
     eventually(lambda: look("watched")[0].calls.running == 1)
-    told = read("top", "watched", "--once")
+    told = shown("top", "watched", "--once")
     overview, events = look("watched")
-    assert told["calls"] == {
-        "running": 1,
-        "waiting": 2,
-        "done": 20,
-        "failed": 2,
-        "cancelled": 0,
-        "found": 0,
-    }
+    counts = {"running": 1, "waiting": 2, "done": 20, "failed": 2, "cancelled": 0, "found": 0}
+    assert told["calls"] == counts
     assert {k: v["counts"] for k, v in ((t["name"], t) for t in told["tasks"])} == {
         name: vars(counts) for name, counts in ((t.name, t.counts) for t in overview.tasks)
     }
@@ -118,21 +112,15 @@ def session(place):
 def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
     session, eventually
 ):
-    [row] = read("top", "--once")["clusters"]
+    [row] = shown("top", "--once")["clusters"]
     assert (row["embedded"], row["state"]) == (True, "running")
     record = find(row["name"]).path
     socket = Path(json.loads((record / "scheduler.json").read_text())["socket"])
     assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
     eventually(lambda: look(row["run"])[0].calls.running == 1)
     told = shown("top", row["run"], "--once")
-    assert told["calls"] == {
-        "running": 1,
-        "waiting": 2,
-        "done": 5,
-        "failed": 0,
-        "cancelled": 0,
-        "found": 0,
-    }
+    counts = {"running": 1, "waiting": 2, "done": 5, "failed": 0, "cancelled": 0, "found": 0}
+    assert told["calls"] == counts
     assert shown("top", row["name"], "--once")["calls"] == told["calls"]
     explained = program("explain", row["run"], "b", here=True).stdout
     assert "slot" in explained
@@ -158,12 +146,12 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
     assert "no cluster" in gone.stderr
 
 
-def test_the_socket_of_a_session_goes_with_it(session):
-    [row] = shown("top", "--once")["clusters"]
-    known = json.loads((find(row["name"]).path / "scheduler.json").read_text())
-    session.communicate("\n")
-    assert session.returncode == 0
-    assert not Path(known["socket"]).parent.exists()
+def test_the_socket_of_a_session_goes_with_it(place):
+    with scalable.ScalableSession.from_yaml("scalable.yaml", "threads") as client:
+        record = find(client.cluster.name).path
+        socket = Path(json.loads((record / "scheduler.json").read_text())["socket"])
+        assert socket.exists()
+    assert not socket.parent.exists()
 
 
 def test_no_terminal_and_no_textual_are_named(place, monkeypatch):
