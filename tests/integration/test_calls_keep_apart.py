@@ -61,7 +61,7 @@ def test_a_large_argument_is_the_same_for_its_type(client):
 
 
 def test_an_argument_goes_to_no_worker_of_another_pool():
-    with ScalableSession.local({"small": 3, "large": 1}, processes=True) as client:
+    with ScalableSession.local({"small": 3, "large": 1}) as client:
         client.wait_for_workers(4, timeout=60)
         (own,) = (
             address

@@ -20,7 +20,9 @@ COPY = "import sys; data = open(sys.argv[1]).read(); open(sys.argv[2], 'w').writ
 def client(tmp_path_factory):
     store = CacheSettings(str(tmp_path_factory.mktemp("results")))
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
         ScalableClient(cluster, remembering=store) as made,
     ):
         yield made

@@ -43,10 +43,6 @@ def given(client):
     return texts(300)
 
 
-def from_another_pool(client):
-    return client.submit(texts, 300, tag="source")
-
-
 def gathered(client):
     return client.map(texts, [30] * 10, tag="source", pure=False)
 
@@ -59,9 +55,9 @@ def die(started):
 
 @pytest.mark.parametrize("way", ["submit", "executor"])
 def test_a_call_without_memory_fails_after_one_more_try_and_says_what_to_set(
-    client, tmp_path, caplog, way
+    session, tmp_path, caplog, way, eventually
 ):
-    started = tmp_path / "started"
+    client, started = session.client, tmp_path / "started"
     with client.pool(tag="small") as pool:
         submit = pool.submit if way == "executor" else client.submit
         options = {} if way == "executor" else {"tag": "small"}
@@ -79,13 +75,12 @@ def test_a_call_without_memory_fails_after_one_more_try_and_says_what_to_set(
     # The pool goes on, and takes no crash loop from it.
     assert client.submit(abs, -1, tag="small").result(timeout=60) == 1
     assert "is degraded" not in caplog.text
+    workers = session.run_path / "workers.jsonl"
+    eventually(lambda: "ran out of memory (limit 250M)" in workers.read_text(), "the record")
 
 
 @pytest.mark.filterwarnings("ignore:Sending large graph")
-@pytest.mark.parametrize(
-    ("inputs", "error"),
-    [(given, OutOfMemory), (from_another_pool, MemoryError), (gathered, MemoryError)],
-)
+@pytest.mark.parametrize(("inputs", "error"), [(given, OutOfMemory), (gathered, MemoryError)])
 def test_task_whose_inputs_fill_workers_fails(session, inputs, error):
     """Dask refuses results of other tasks that are larger than the worker's memory."""
     client, lost = session.client, session.cluster.pools["small"].lost

@@ -16,7 +16,6 @@ from distributed.utils_test import inc
 from scalable import ClusterError, PoolCluster, ProviderError, ScalableClient
 from scalable.clusters import ending
 from scalable.errors import NoWorkersError
-from scalable.manager.embedded import takes_security
 from scalable.worker.pool_worker import PoolWorker
 
 INPROC = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}
@@ -64,10 +63,9 @@ def test_one_template_scaled_to_three(eventually):
         assert len(cluster.worker_spec) == 1
 
 
-@pytest.mark.parametrize("cls", [Worker, Nanny])
-def test_an_awaited_cluster_has_the_workers_that_are_desired(cls):
+def test_an_awaited_cluster_has_the_workers_that_are_desired():
     async def run():
-        async with PoolCluster(worker={"cls": cls, "options": {}}, asynchronous=True) as cluster:
+        async with PoolCluster(worker={"cls": Worker, "options": {}}, asynchronous=True) as cluster:
             cluster.scale(3)
             await cluster
             cluster.scale(1)
@@ -264,35 +262,6 @@ def test_a_wrong_request_says_what_is_wrong_and_changes_nothing(arguments, messa
         assert {tag: pool.wanted for tag, pool in cluster.pools.items()} == {"a": 1, "b": 1}
 
 
-def test_a_pool_follows_its_load_and_comes_back(eventually, tmp_path):
-    with pooled(a=0, b=1) as cluster, ScalableClient(cluster) as client:
-        eventually(lambda: cluster.pools["b"].running == 1)
-        kept = cluster.manager.inventory.wanted.names("b")
-        counts = []
-        cluster.manager.demand.listeners.append(lambda tag, before, count, *_: counts.append(count))
-        cluster.adapt("a", minimum=0, maximum=3, interval=0.1)
-        over = tmp_path / "over"
-        futures = client.map(wait_for, [str(over)] * 12, tag="a", pure=False)
-        eventually(lambda: cluster.pools["a"].running == 3)
-        over.touch()
-        assert client.gather(futures) == [True] * 12
-        assert max(counts) == 3
-        eventually(lambda: cluster.pools["a"].wanted == 0)
-        assert cluster.manager.inventory.wanted.names("b") == kept
-
-
-def test_the_only_pool_adapts_without_a_name(eventually, tmp_path):
-    with PoolCluster(scheduler=INPROC, worker={"cls": Worker, "options": {}}) as cluster:
-        cluster.adapt(1, 2, interval="100ms")
-        eventually(lambda: len(cluster.scheduler.workers) == 1)
-        with ScalableClient(cluster) as client:
-            over = tmp_path / "over"
-            futures = client.map(wait_for, [str(over)] * 8, pure=False)
-            eventually(lambda: len(cluster.scheduler.workers) == 2)
-            over.touch()
-            assert client.gather(futures) == [True] * 8
-
-
 def test_adapting_to_no_range_is_refused():
     with (
         pooled(a=0) as cluster,
@@ -302,15 +271,6 @@ def test_adapting_to_no_range_is_refused():
 
 
 # Losing workers ----------------------------------------------------------------------------------
-
-
-def test_a_worker_that_closes_is_replaced_under_a_new_name(eventually):
-    with pooled(a=1) as cluster:
-        eventually(lambda: cluster.pools["a"].running == 1)
-        (name,) = cluster.manager.inventory.wanted.names("a")
-        cluster.sync(cluster.workers[name].close)
-        eventually(lambda: cluster.manager.inventory.wanted.names("a") not in ([name], []))
-        eventually(lambda: cluster.pools["a"].running == 1)
 
 
 class Doomed(PoolWorker):
@@ -452,19 +412,6 @@ def test_a_class_that_takes_no_credentials_is_refused_at_once():
         PoolCluster(workers={"one": {"cls": Deaf}})
     with PoolCluster(scheduler=INPROC, workers={"one": {"cls": Deaf}}) as cluster:
         assert isinstance(cluster.workers["one"], Deaf)
-
-
-@pytest.mark.parametrize(
-    ("cls", "takes"),
-    [
-        (Remote, True),
-        (Deaf, False),
-        (lambda scheduler, security=None: None, True),
-        (lambda scheduler, name: None, False),
-    ],
-)
-def test_classes_that_take_credentials_are_known_by_their_signatures(cls, takes):
-    assert takes_security(cls) is takes
 
 
 # Units that come and go quickly -----------------------------------------------------------------

@@ -91,9 +91,8 @@ def random_draw():
     return os.urandom(8)
 
 
-@pytest.mark.parametrize("target", ["local", "processes"])
-def test_two_hundred_tasks_over_two_pools_run_on_disjoint_workers(manifest, target):
-    session = ScalableSession.from_yaml(target=target)
+def test_two_hundred_tasks_over_two_pools_run_on_disjoint_workers(manifest):
+    session = ScalableSession.from_yaml(target="processes")
     with session as client:
         squares = [client.submit(square, i, tag="demeter") for i in range(100)]
         sums = [client.submit(total, [s], tag="post") for s in squares]
@@ -415,30 +414,10 @@ def of_worker():
 
 
 def test_a_call_that_names_a_task_goes_to_its_pool_from_within_a_call_too(manifest):
-    with ScalableSession.from_yaml(target="processes") as client:
+    with ScalableSession.from_yaml() as client:
         assert client.submit(calls_by_task, "simulate", tag="post").result(60) == ["demeter"]
         with pytest.raises(ClusterError, match="no task 'simulat'; did you mean 'simulate'"):
             client.submit(calls_by_task, "simulat", tag="post").result(timeout=60)
-
-
-def leave(code):
-    raise SystemExit(code)
-
-
-def interrupt():
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("target", ["local", "processes"])
-def test_a_call_that_exits_fails_alone(manifest, target):
-    session = ScalableSession.from_yaml(target=target)
-    with session as client:
-        with pytest.raises(RuntimeError, match=r"the task ended with SystemExit\(4\)"):
-            client.submit(leave, 4, tag="demeter").result(timeout=30)
-        with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
-            client.submit(interrupt, tag="demeter").result(timeout=30)
-        assert client.submit(square, 3, tag="demeter").result(timeout=30) == 9
-    assert not [r for r in rows(session, "workers") if "lost" in (r["reason"] or "")]
 
 
 def until_told(path):
@@ -528,8 +507,7 @@ def test_a_function_keeps_its_own_parameter_slots(two_slots):
 @pytest.mark.parametrize("func", [takes_any, functools.partial(takes_slots, slots=3), dict])
 def test_slots_of_a_function_that_may_take_them_are_refused(two_slots, func):
     with pytest.raises(
-        TypeError,
-        match=r"slots= may be a keyword of \w+\(\) or .*, n= for the second",
+        TypeError, match=r"slots= may be a keyword of \w+\(\) or .*, n= for the second"
     ):
         two_slots.submit(func, tag="demeter", slots=2)
 
@@ -581,14 +559,6 @@ def test_an_empty_pool_waits_and_says_why(manifest, caplog, eventually):
 
 
 # Before it runs ------------------------------------------------------------------------------------
-
-
-def test_a_dry_run_writes_nothing(manifest):
-    plan = ScalableSession.from_yaml().plan(dry_run=True)
-    assert plan.scale_plan.workers_by_tag == {"demeter": 2, "post": 2}
-    assert str(plan.scale_plan).startswith("{'demeter': ResourceRequest(cpus=2), count=2")
-    assert plan.to_dict() == ScalableSession.from_yaml().plan().to_dict()
-    assert [p.name for p in manifest.parent.iterdir()] == ["scalable.yaml"]
 
 
 def test_another_objective_is_not_implemented_and_policies_are_known(manifest):
@@ -779,16 +749,6 @@ def test_a_cluster_whose_workers_carry_no_tags_runs_calls_anywhere(mine, monkeyp
         client.wait_for_workers(2, timeout=60)
         assert client.submit(square, 3, tag="demeter").result(timeout=30) == 9
     assert "have no tags" in caplog.text
-
-
-def test_the_client_works_on_any_cluster():
-    cluster = LocalCluster(
-        n_workers=1, processes=False, dashboard_address=":0", resources={"demeter": 2}
-    )
-    with cluster, ScalableClient(cluster) as client:
-        assert client.submit(square, 3, tag="demeter", n=2).result(timeout=30) == 9
-        with pytest.raises(ClusterError, match="known tags: 'demeter'"):
-            client.submit(square, 3, tag="post")
 
 
 @pytest.mark.usefixtures("soon_told")
