@@ -12,8 +12,8 @@ import time
 import uuid
 from pathlib import Path
 
-import psutil
 import pytest
+from python_runs import gone
 
 from detached import change_constants
 from scalable import ScalableSession
@@ -60,13 +60,6 @@ def server_of(session):
     """The fork server of a session, as it is now."""
     launchers = [pool.launcher for pool in session.cluster.manager.inventory.pools.values()]
     return next(one for one in launchers if isinstance(one, ProcessLauncher))._server
-
-
-def gone(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_a_forked_worker_is_as_a_new_interpreter(tmp_path, monkeypatch):
@@ -180,7 +173,7 @@ def test_a_server_with_threads_forks_nothing(tmp_path, monkeypatch, caplog):
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with ScalableSession.local({"a": 2}, processes=True) as client:
+    with ScalableSession.local({"a": 1}, processes=True) as client:
         assert set(client.run(os.getppid).values()) == {os.getpid()}
     assert "without a fork server: the fork server has 2 threads" in caplog.text
 

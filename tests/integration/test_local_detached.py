@@ -11,10 +11,10 @@ import uuid
 from pathlib import Path
 from typing import ClassVar
 
-import psutil
 import pytest
 from distributed import Client, SpecCluster
 from distributed.security import Security
+from python_runs import gone
 
 from scalable.manager.launcher import UnitState
 from scalable.manager.pools import ManagerSite
@@ -167,13 +167,6 @@ def start_child():
     return child.pid
 
 
-def gone(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def test_workers_survive_their_manager_and_are_taken_over(
     cluster, client, site_of, manager_process, tmp_path, eventually
 ):
@@ -271,9 +264,11 @@ def test_managers_of_one_cluster_and_clusters_of_one_user_do_not_mix(client, sit
 
 
 def test_no_secret_is_in_an_argument_or_the_environment(client, site_of, cluster):
-    manager = Manager(site_of())
+    manager = Manager(site_of(), spec_of(interface="lo"))
     names = manager.launch(0)
     client.wait_for_workers(1, timeout=60)
+    (address,) = cluster.scheduler.workers
+    assert address.startswith("tls://127.0.0.1:")  # of the interface
     (program,) = programs(manager.site.directory)
     file = manager.site.directory / "components" / "a.json"
     assert program.arguments == (str(file), *names)
@@ -287,7 +282,7 @@ def test_no_secret_is_in_an_argument_or_the_environment(client, site_of, cluster
 
 
 def test_everything_of_a_cluster_is_found_and_ended_and_nothing_else(
-    client, site_of, tmp_path, eventually
+    client, site_of, tmp_path, eventually, monkeypatch
 ):
     provider = LocalProvider()
     one, other = Manager(site_of()), Manager(site_of(nonce="other"))
@@ -299,6 +294,9 @@ def test_everything_of_a_cluster_is_found_and_ended_and_nothing_else(
         ["tail", "-f", f"{one.site.directory}/components/a.json"], stdout=subprocess.DEVNULL
     )
     try:
+        with monkeypatch.context() as patch:  # another state directory is not looked into
+            patch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+            assert (provider.discover(), provider.delete(one.site.cluster_id)) == ([], [])
         rows = {row["id"]: row for row in provider.discover()}
         assert set(rows) == {one.site.cluster_id, other.site.cluster_id}
         assert {row["provider"] for row in rows.values()} == {"local"}
@@ -316,22 +314,3 @@ def test_everything_of_a_cluster_is_found_and_ended_and_nothing_else(
     eventually(lambda: set(one.states().values()) == {UnitState.ENDED})
     other.stop(other.names(0))
     assert provider.discover() == []
-
-
-def test_another_state_directory_is_not_looked_into(client, site_of, monkeypatch, tmp_path):
-    manager = Manager(site_of())
-    manager.launch(0)
-    with monkeypatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
-        assert LocalProvider().discover() == []
-        assert LocalProvider().delete(manager.site.cluster_id) == []
-    manager.stop(manager.names(0))
-
-
-def test_workers_listen_on_the_interface_that_is_asked_for(client, site_of, cluster):
-    manager = Manager(site_of(), spec_of(interface="lo"))
-    names = manager.launch(0)
-    client.wait_for_workers(1, timeout=60)
-    (address,) = cluster.scheduler.workers
-    assert address.startswith("tls://127.0.0.1:")
-    manager.stop(names)

@@ -1,13 +1,10 @@
 """The local provider with real worker processes."""
 
-import contextlib
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -43,16 +40,6 @@ def environment(name):
     return os.environ.get(name)
 
 
-def eat(megabytes):
-    return len(bytearray(megabytes * 10**6))
-
-
-def eat_and_stay(megabytes):
-    eaten = bytearray(megabytes * 10**6)
-    threading.Event().wait()
-    return len(eaten)
-
-
 def read_stdin():
     return sys.stdin.read()
 
@@ -61,41 +48,63 @@ def worker_pids(session):
     return set(session.client.run(os.getpid).values())
 
 
-@contextlib.contextmanager
-def running():
-    """Run two pools of worker processes, of two workers and one."""
+@pytest.fixture(scope="module")
+def shared():
+    """Two pools of worker processes, of two workers and one; they leave nothing behind."""
+    listened = listening([os.getpid()])
     made = ScalableSession.local({"demeter": 2, "post": 1}, processes=True)
     made.start()
+    made.listened_before = listened
     yield made
-    pids = worker_pids(made)
+    pids = pids_of(made)
+    directory = made.client.run(lambda dask_worker: dask_worker.local_directory, on_error="ignore")
+    scratch = [Path(path) for path in directory.values()]
     made.close()
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert not any(path.parents[1].exists() for path in scratch)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_crash_loops():
+    """Tests end workers of the same pools again and again."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("units", "reconciler"):
+            patch.setattr(f"scalable.manager.{module}.CRASH_LOOP_STARTS", 100)
+        yield
 
 
 @pytest.fixture
-def session():
-    """Two pools for a test that ends workers."""
-    with running() as made:
-        yield made
+def session(shared, eventually, starts_at_once):
+    """The two pools, for a test that ends workers: they are replaced without a pause."""
+    eventually(lambda: len(shared.cluster.scheduler.workers) == 3, "the successors")
+    eventually(lambda: len(pids_of(shared)) == 3)
+    return shared
+
+
+def pids_of(session):
+    try:
+        return worker_pids(session)
+    except OSError:  # one is just being lost
+        return set()
 
 
 def slurm_variables(*_):
     return {name for name in os.environ if name.startswith(("SLURM", "PMI"))}
 
 
-@pytest.mark.parametrize("preload", [False, True])
-def test_workers_inherit_a_slurm_job_without_its_step(tmp_path, monkeypatch, preload):
+def test_workers_inherit_a_slurm_job_without_its_step(tmp_path, monkeypatch):
     kept = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_ARRAY_TASK_ID": "3"}
     step = {"SLURM_PROCID": "0", "SLURM_MEM_PER_CPU": "9", "SLURM_CPU_BIND": "x", "PMI_RANK": "0"}
     for name, value in (kept | step).items():
         monkeypatch.setenv(name, value)
     (tmp_path / "scalable.yaml").write_text(
         "version: 1\nproject: {name: p}\ntargets: {local: {provider: local, processes: true}}\n"
-        "components: {a: {%s}}\n" % ("preload_script: p.py" if preload else "")
+        "components: {a: {}, b: {preload_script: p.py}}\n"
     )
     (tmp_path / "p.py").touch()
     with ScalableSession.from_yaml(tmp_path / "scalable.yaml", target="local") as client:
-        assert client.submit(slurm_variables, tag="a").result(timeout=60) == kept.keys()
+        for tag in "ab":  # one is forked, one is not
+            assert client.submit(slurm_variables, tag=tag).result(timeout=60) == kept.keys()
 
 
 def listening(pids):
@@ -106,15 +115,6 @@ def listening(pids):
         for connection in psutil.Process(pid).net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     }
-
-
-@pytest.fixture(scope="module")
-def shared():
-    """Two pools for all tests that leave them as they were."""
-    listened = listening([os.getpid()])
-    with running() as made:
-        made.listened_before = listened
-        yield made
 
 
 def test_the_pools_are_disjoint_processes(shared):
@@ -135,9 +135,7 @@ def starts_at_once(monkeypatch):
     monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
 
 
-def test_a_killed_worker_is_replaced_and_its_call_runs_elsewhere(
-    session, tmp_path, eventually, starts_at_once
-):
+def test_a_killed_worker_is_replaced_and_its_call_runs_elsewhere(session, tmp_path, eventually):
     client = session.client
     addresses = {pid: address for address, pid in client.run(os.getpid).items()}
     before = set(addresses)
@@ -154,9 +152,7 @@ def test_a_killed_worker_is_replaced_and_its_call_runs_elsewhere(
     assert len(before & worker_pids(session)) == 2
 
 
-def test_killing_the_worker_of_one_call_four_times_does_not_fail_it(
-    session, tmp_path, eventually, starts_at_once
-):
+def test_killing_the_worker_of_one_call_four_times_does_not_fail_it(session, tmp_path, eventually):
     """Dask gives a task up at the fourth lost worker; three losses must still end well."""
     client, starts = session.client, tmp_path / "over-starts"
     future = client.submit(held, "done", str(tmp_path / "over"), tag="post")
@@ -191,8 +187,8 @@ def test_nobody_gets_in_without_the_cluster_s_credentials(shared):
             Client(plain, security=security, timeout=1)
 
 
-def test_everything_listens_on_loopback(shared):
-    found = listening([os.getpid(), *worker_pids(shared)]) - shared.listened_before
+def test_everything_listens_on_loopback(session):
+    found = listening([os.getpid(), *worker_pids(session)]) - session.listened_before
     assert len(found) == 4  # the scheduler and three workers, and no HTTP server
     assert {address.ip for address in found} == {"127.0.0.1"}
 
@@ -205,7 +201,7 @@ def test_no_secret_is_in_an_argument_an_environment_or_a_file(shared, tmp_path):
         assert needle not in " ".join(process.cmdline())
         assert needle not in str(process.environ())
     logs = [p.read_text() for p in (shared.run_path / "logs").iterdir()]
-    assert len(logs) == 3
+    assert len(logs) >= 3
     assert not any(needle in text for text in logs)
 
 
@@ -216,9 +212,8 @@ def test_the_record_and_the_scratch_space_are_closed_to_others(shared):
         assert Path(directory).parents[1].stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("telemetry", ["1", "0"])
-def test_the_scratch_space_is_gone_after_the_end(telemetry, monkeypatch):
-    monkeypatch.setenv("SCALABLE_TELEMETRY", telemetry)
+def test_the_scratch_space_is_gone_after_the_end_of_a_session_without_record(monkeypatch):
+    monkeypatch.setenv("SCALABLE_TELEMETRY", "0")
     session = ScalableSession.local({"a": 1}, processes=True)
     with session as client:
         (scratch,) = client.run(lambda dask_worker: dask_worker.local_directory).values()
@@ -272,13 +267,6 @@ def test_a_fork_of_the_script_leaves_the_session_alone(shared):
     assert shared.client.submit(getpid, tag="post").result(timeout=60) > 0
 
 
-def test_a_resource_that_nobody_offers_is_named(shared, caplog, eventually, monkeypatch):
-    monkeypatch.setattr("scalable.scheduler.waiting.WAIT_BEFORE_WORD_S", 0.1)
-    future = shared.client.submit(getpid, tag="post", resources={"GPU": 1})
-    eventually(lambda: "tasks wait for resource 'GPU', which no worker offers" in caplog.text)
-    future.cancel()
-
-
 def test_a_component_s_environment_memory_and_threads_reach_its_workers():
     pools = {
         "big": {"cpus": 4, "memory": "600M", "env": {"MODEL": "gcam", "LC_ALL": "C"}},
@@ -295,46 +283,36 @@ def test_a_component_s_environment_memory_and_threads_reach_its_workers():
         assert shape["small"][1] == 2
 
 
-def test_a_worker_over_its_memory_limit_ends_and_the_record_says_so(starts_at_once):
-    session = ScalableSession.local({"a": {"memory": "250M"}, "b": 1}, processes=True)
-    with session as client:
-        future = client.submit(eat_and_stay, 400, tag="a")
-        with pytest.raises(Exception, match="eat"):
-            future.result(timeout=120)
-        assert client.submit(eat, 400, tag="b").result(timeout=60) == 400 * 10**6
-    rows = (session.run_path / "workers.jsonl").read_text()
-    assert "ran out of memory (limit 250M)" in rows
-
-
-def test_the_reason_of_a_loss_quotes_no_log_of_dask(tmp_path, eventually, starts_at_once):
-    session = ScalableSession.local({"a": 1}, processes=True)
-    with session as client:
-        (pid,) = worker_pids(session)
-        future = client.submit(held, 1, str(tmp_path / "go"), tag="a")
-        eventually(lambda: os.path.exists(tmp_path / "go-starts"))
-        os.kill(pid, signal.SIGTERM)
-        rows = session.run_path / "workers.jsonl"
-        eventually(lambda: '"lost' in rows.read_text() or "lost: " in rows.read_text())
-        (tmp_path / "go").touch()
-        assert future.result(timeout=60) == 1
-    assert "lost: " in rows.read_text()
+def test_the_reason_of_a_loss_quotes_no_log_of_dask(session, tmp_path, eventually):
+    client, rows = session.client, session.run_path / "workers.jsonl"
+    before = rows.read_text().count("lost: ")
+    pid = client.submit(getpid, tag="post").result(timeout=60)
+    future = client.submit(held, 1, str(tmp_path / "go"), tag="post")
+    eventually(lambda: os.path.exists(tmp_path / "go-starts"))
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: rows.read_text().count("lost: ") > before)
+    (tmp_path / "go").touch()
+    assert future.result(timeout=60) == 1
     assert "Async instruction" not in rows.read_text()
     assert "distributed" not in (session.run_path / "failures.jsonl").read_text()
 
 
-@pytest.mark.parametrize("name", ["warm.py", "with space.py", "random.py"])
-def test_a_preload_script_runs_once_before_the_worker(tmp_path, name):
-    script, runs = tmp_path / name, tmp_path / "runs"
-    script.write_text(
-        "import os\nos.environ['WARM'] = 'yes'\n"
-        f"open({str(runs)!r}, 'a').write('run ')\n"
-        f"def dask_setup(worker):\n    open({str(runs)!r}, 'a').write('setup ')\n"
-        f"async def dask_teardown(worker):\n    open({str(runs)!r}, 'a').write('teardown ')\n"
-    )
-    with ScalableSession.local({"a": {"preload_script": str(script)}}, processes=True) as client:
-        assert client.submit(environment, "WARM", tag="a").result(timeout=60) == "yes"
-        assert runs.read_text() == "run setup "
-    assert runs.read_text() == "run setup teardown "
+def test_a_preload_script_runs_once_before_the_worker(tmp_path):
+    files = {"a": "warm.py", "b": "with space.py", "c": "random.py"}
+    for tag, name in files.items():
+        runs = str(tmp_path / tag)
+        (tmp_path / name).write_text(
+            "import os\nos.environ['WARM'] = 'yes'\n"
+            f"open({runs!r}, 'a').write('run ')\n"
+            f"def dask_setup(worker):\n    open({runs!r}, 'a').write('setup ')\n"
+            f"async def dask_teardown(worker):\n    open({runs!r}, 'a').write('teardown ')\n"
+        )
+    pools = {tag: {"preload_script": str(tmp_path / name)} for tag, name in files.items()}
+    with ScalableSession.local(pools, processes=True) as client:
+        for tag in files:
+            assert client.submit(environment, "WARM", tag=tag).result(timeout=60) == "yes"
+            assert (tmp_path / tag).read_text() == "run setup "
+    assert {(tmp_path / tag).read_text() for tag in files} == {"run setup teardown "}
 
 
 def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(
@@ -393,48 +371,6 @@ def test_calls_cannot_read_the_lifeline(shared):
     assert shared.client.submit(read_stdin, tag="post").result(timeout=60) == ""
 
 
-def test_measured_numbers_reach_the_record(shared, eventually):
-    client = shared.client
-    client.submit(eat, 120, tag="post").result(timeout=60)
-    shared.cluster.sync(flush)
-    import json
-
-    def row():
-        lines = (shared.run_path / "tasks.jsonl").read_text().splitlines()
-        rows = [json.loads(line) for line in lines]
-        return next(
-            (r for r in rows if r["state"] == "succeeded" and r["task_name"] == "eat"), None
-        )
-
-    found = eventually(row)
-    assert found["peak_memory"] > 120 * 10**6
-    assert found["cpu_s"] > 0
-    assert found["duration_s"] > 0
-    assert found["tag"] == "post"
-    assert found["worker"].startswith("post-")
-
-
-async def flush():
-    pass
-
-
-def test_a_busy_port_or_two_sessions_at_once_do_not_mix(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        one = ScalableSession.local({"a": 1}, processes=True, project="same")
-        two = ScalableSession.local({"a": 1}, processes=True, project="same")
-        with one as first, two as second:
-            pids = (
-                first.submit(getpid, tag="a").result(60),
-                second.submit(getpid, tag="a").result(60),
-            )
-            assert pids[0] != pids[1]
-            assert one.run_path != two.run_path
-    for run in (one.run_path, two.run_path):
-        assert (run / "tasks.jsonl").read_text().count('"succeeded"') == 1
-
-
 # Setup commands -----------------------------------------------------------------------------------
 
 
@@ -455,7 +391,9 @@ def test_setup_and_python_start_the_workers(tmp_path, monkeypatch):
     assert found == ["a b", "yes", "/scratch/of node/1", "$NO_SUCH_VARIABLE"]
 
 
-def test_setup_line_that_fails_is_the_reason():
+def test_setup_line_that_fails_is_the_reason(monkeypatch, starts_at_once):
+    for module in ("units", "reconciler"):
+        monkeypatch.setattr(f"scalable.manager.{module}.CRASH_LOOP_STARTS", 2)
     model = {"workers": 1, "setup": ["true", "module load gcc/12"]}
     with pytest.raises(ClusterError) as caught:  # noqa: SIM117
         with ScalableSession.local({"m": model}, processes=True) as client:

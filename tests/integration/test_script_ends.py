@@ -10,13 +10,14 @@ import textwrap
 
 import psutil
 import pytest
+from python_runs import gone
 
 from scalable.runs import read_run
 
 HEAD = """
 import os, signal, sys, threading, time
 from scalable import ScalableSession
-session = ScalableSession.local({"a": 2, "b": 1}, processes=True)
+session = ScalableSession.local({"a": 1, "b": 1}, processes=True)
 def work(*_):
     threading.Event().wait()
 """
@@ -60,23 +61,12 @@ def pids_from(process):
     return [int(pid) for pid in line.split()[1:]]
 
 
-def gone(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 SHOW = 'print("pids", *client.run(os.getpid).values(), flush=True)\n'
 
 
 @pytest.mark.parametrize(
     ("ending", "code", "status"),
-    [
-        ("raise RuntimeError('no data for 2050')", 1, "failed"),
-        ("sys.exit(3)", 3, "failed"),
-        ("sys.exit(0)", 0, "completed"),
-    ],
+    [("raise RuntimeError('no data for 2050')", 1, "failed"), ("sys.exit(0)", 0, "completed")],
 )
 def test_a_script_that_ends_by_itself(script, tmp_path, ending, code, status):
     process = script(f"with session as client:\n    {SHOW}    {ending}\n")
@@ -145,17 +135,15 @@ with session as client:
 """
 
 
-@pytest.mark.parametrize(
-    ("kind", "telemetry"), [(signal.SIGKILL, "1"), (signal.SIGTERM, "1"), (signal.SIGKILL, "0")]
-)
-def test_a_script_that_is_killed(script, tmp_path, eventually, kind, telemetry, monkeypatch):
+@pytest.mark.parametrize("telemetry", ["1", "0"])
+def test_a_script_that_is_killed(script, tmp_path, eventually, telemetry, monkeypatch):
     monkeypatch.setenv("SCALABLE_TELEMETRY", telemetry)
     process = script(RUN)
     pids = pids_from(process)
     directories = process.stdout.readline().split()
-    assert len(directories) == 3
+    assert len(directories) == 2
     assert all(os.path.isdir(d) for d in directories)
-    process.send_signal(kind)
+    process.kill()
     process.communicate(timeout=30)
     eventually(lambda: all(gone(pid) for pid in pids), "the workers' end")
     scratch = [os.path.dirname(os.path.dirname(d)) for d in directories]
@@ -163,15 +151,13 @@ def test_a_script_that_is_killed(script, tmp_path, eventually, kind, telemetry, 
     eventually(lambda: not any(map(os.path.exists, scratch)), "the end of the scratch space")
     if telemetry == "1":
         run, record = run_of(tmp_path)
-        ended = "cancelled" if kind is signal.SIGTERM else "running"
-        assert record["status"] == ended
-        assert read_run(run).status == ("interrupted" if ended == "running" else ended)
+        assert (record["status"], read_run(run).status) == ("running", "interrupted")
 
 
 def test_a_killed_script_whose_worker_holds_python_s_lock(script, eventually):
     process = script(
         f"with session as client:\n    {SHOW}"
-        "    futures = client.map(sum, [range(4 * 10**9)] * 3)\n"
+        "    futures = client.map(sum, [range(4 * 10**9)] * 2)\n"
         "    signal.pause()\n"
     )
     pids = pids_from(process)
@@ -305,23 +291,19 @@ with session as client:
                 print(name, type(error).__name__, "is a fork of it" in str(error))
         pool.shutdown()
         sys.stdout.flush()
+
+    if os.fork() == 0:
+        tried()
+        del future, call
+        sys.exit(0)
+    os.wait()
+    open("go", "w").close()
+    future.result(60), call.result(60), list(results)
 """
-END = "open('go', 'w').close()\nfuture.result(60), call.result(60), list(results)\n"
 
 
-@pytest.mark.parametrize(
-    "fork",
-    [
-        "if os.fork() == 0:\n    tried()\n    del future, call\n    sys.exit(0)\nos.wait()\n",
-        (
-            "from multiprocessing import get_context\n"
-            "child = get_context('fork').Process(target=tried)\nchild.start()\nchild.join()\n"
-        ),
-    ],
-    ids=["os.fork", "multiprocessing"],
-)
-def test_a_client_in_a_forked_child_is_an_error_at_once(script, fork):
-    process = script(FORKED + textwrap.indent(fork + END, "    "))
+def test_a_client_in_a_forked_child_is_an_error_at_once(script):
+    process = script(FORKED)
     shown, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     lines = shown.splitlines()
