@@ -1,22 +1,22 @@
 """What Dask's own tools, browsers and other users see of a detached cluster."""
 
 import asyncio
+import importlib
+import json
 import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from http.cookiejar import CookieJar
 from pathlib import Path
 
 import pytest
 from distributed import Client
 from distributed.security import Security
+from python_runs import run_python
 
 import scalable
 from scalable.client.attached import AttachedCluster, DiscoveredCluster
@@ -31,7 +31,7 @@ from scalable.watch.lab import lab_cluster
 
 MANIFEST = """\
 version: 1
-project: {name: tests}
+project: {name: tests, default_storage: results}
 targets:
   local: {provider: local, processes: true}
 components:
@@ -58,36 +58,12 @@ def cluster(tmp_path_factory):
             end("one")
 
 
-def get(url, opener=None):
-    try:
-        with (opener or urllib.request.build_opener()).open(url, timeout=30) as answer:
-            return answer.status, answer.geturl()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, url
-
-
-def test_the_page_answers_only_to_who_brings_the_token(cluster):
-    pytest.importorskip("bokeh")
-    page = cluster.scheduler()["dashboard"]
-    base = page.rpartition("/")[0]
-    assert page.startswith("http://127.0.0.1:")
-    for path in ("status", "health", "info/main/workers.html", "metrics", "json/counts.json", ""):
-        assert get(f"{base}/{path}")[0] == 403
-        assert get(f"{base}/{path}?token=wrong")[0] == 403
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-    status, address = get(f"{base}/health?token={cluster.token()}", opener)
-    assert (status, address) == (200, f"{base}/health")
-    assert get(f"{base}/status", opener)[0] == 200
-    assert get(f"{base}/health")[0] == 403
-
-
 def test_other_credentials_and_none_are_refused(cluster):
     address = cluster.scheduler()["address"]
     with pytest.raises((OSError, TimeoutError)):
-        Client(address, security=Security.temporary(), timeout=3)
+        Client(address, security=Security.temporary(), timeout=1)
     with pytest.raises((OSError, TimeoutError)):
-        Client(address.replace("tls://", "tcp://"), timeout=3)
+        Client(address.replace("tls://", "tcp://"), timeout=1)
 
 
 def test_another_user_can_neither_read_nor_list(monkeypatch):
@@ -119,14 +95,7 @@ def test_a_bare_dask_client_finds_the_credentials(cluster):
     )
     loader = "scalable.clusters.connecting.load_security"
     environment = {**os.environ, "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER": loader}
-    shown = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    shown = run_python("-c", script, env=environment)
     assert shown.stdout == "5\n", shown.stderr
 
 
@@ -195,44 +164,6 @@ def test_an_object_that_was_dropped_keeps_nothing_waiting(cluster):
     command = [sys.executable, "-W", "ignore", "-c", script]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert shown.stdout.strip() == cluster.scheduler()["address"]
-
-
-#: The verbs of dask-ctl's last release, with the one import mended that Dask has removed since.
-DASK_CTL = """\
-import sys, types, warnings
-gone = sys.modules["distributed.cli.utils"] = types.ModuleType("distributed.cli.utils")
-gone.install_signal_handlers = lambda *args: None
-warnings.simplefilter("ignore")
-from click.testing import CliRunner
-from dask_ctl.cli import cluster, config
-for verb in sys.argv[1:]:
-    done = CliRunner().invoke(cluster, verb.split())
-    print(verb, done.exit_code, done.output, done.exception)
-    assert done.exit_code == 0
-"""
-
-
-def test_verbs_of_dask_ctl(cluster, tmp_path):
-    pytest.importorskip("dask_ctl", reason="dask-ctl is not installed", exc_type=ImportError)
-    (tmp_path / "spec.yaml").write_text(SPEC.format(manifest=Path("scalable.yaml").resolve()))
-    create = f"create -f {tmp_path}/spec.yaml"
-    verbs = [create, "list", "scale made 2", "scale made 0", "snippet made", "delete made"]
-    command = [sys.executable, "-c", DASK_CTL, *verbs]
-    environment = {**os.environ, "DASK_CONFIG": str(tmp_path)}
-    shown = subprocess.run(
-        command, capture_output=True, text=True, timeout=150, env=environment, check=False
-    )
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert "scalable.connect('made')" in shown.stdout
-    assert [row.name for row in scalable.list_clusters()] == ["one"]
-
-
-SPEC = """\
-version: 1
-module: scalable.watch.lab
-class: lab_cluster
-kwargs: {{manifest: {manifest}, target: local, name: made}}
-"""
 
 
 def test_a_blocking_cluster_object(cluster):
@@ -313,6 +244,67 @@ def test_the_factory_for_jupyterlab(cluster):
 
     gone = asyncio.run(used())
     until(lambda: not any(row.id == gone for row in scalable.list_clusters()))
+
+
+def write(name):
+    with scalable.current_storage().open(f"maps/{name}", "w") as file:
+        file.write(name)
+    return os.getpid()
+
+
+def test_tasks_and_sessions_know_the_storage_of_the_manifest(cluster):
+    here = Path("results").resolve()
+    with scalable.connect("one") as client:
+        assert client.submit(write, "one", tag="a").result() != os.getpid()
+    session = scalable.ScalableSession.attach("one")
+    assert session.storage == scalable.Storage(str(here))
+    assert session.storage.ls("maps") == ["maps/one"]
+    session.record_artifact(session.storage.url("maps/one"), kind="map")
+    row = json.loads((session.run_path / "artifacts.jsonl").read_text())
+    assert (row["uri"], row["bytes"]) == (f"file://{here}/maps/one", 3)
+    session.close()
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import scalable
+import script_model
+client = scalable.connect("one")
+print(client.submit(script_model.answer, tag="a").result(timeout=60))
+import script_only_calls_import
+def lazily():
+    import script_lazy
+    return script_lazy.answer()
+with client.pool(tag="a") as pool:
+    print(pool.submit(lazily).result(timeout=60))
+client.close()
+"""
+
+
+def test_a_script_runs_its_own_modules(cluster, tmp_path, monkeypatch):
+    shown = []
+    for answer in (1, 2):
+        place = tmp_path / str(answer)  # another directory, the same names
+        place.mkdir()
+        (place / "script_only_calls_import.py").write_text("")
+        (place / "script_model.py").write_text(f"def answer():\n    return {answer}\n")
+        lazy = place if answer == 1 else tmp_path / "1"
+        (lazy / "script_lazy.py").write_text(f"def answer():\n    return {answer}\n")
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = run_python("-c", SCRIPT, place, env=environment)
+        assert done.returncode == 0, done.stderr
+        shown.append(done.stdout.split())
+    assert shown == [["1", "1"], ["2", "2"]]
+    assert "another version of module script_model" in done.stderr
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "only_there.py").write_text("def answer():\n    return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    found = importlib.import_module("only_there")
+    with scalable.connect("one") as client:
+        with pytest.raises(ModuleNotFoundError, match="No module named 'only_there' on "):
+            client.submit(found.answer, tag="a").result(timeout=60)
+        assert client.submit(abs, -1, tag="a").result(timeout=60) == 1
 
 
 def until(condition):

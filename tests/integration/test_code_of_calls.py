@@ -2,8 +2,6 @@
 
 import importlib
 import logging
-import os
-import subprocess
 import sys
 import traceback
 
@@ -130,12 +128,6 @@ def test_after_a_failed_reload_workers_run_what_this_process_runs(client, module
         module("def answer():\n    return 2\n\ndef broken(:\n")
     assert in_each_way(client, one.answer) == [1, 1, 1, 1]
     assert caplog.text.count(f"module {one.__name__} was not reloaded completely") == 1
-
-
-def test_a_directory_that_is_added_to_the_path_later_reaches_workers(client, module):
-    # The directory of the module was added after the workers had started.
-    found = module("class Point:\n    def __init__(self, x):\n        self.x = x\n")
-    assert client.submit(getattr, found.Point(3), "x", tag="crops").result(timeout=60) == 3
 
 
 def test_a_call_makes_calls_of_the_same_version(client, module):
@@ -272,54 +264,3 @@ def test_an_edit_before_a_worker_imports_the_module_changes_nothing(client, modu
     assert client.submit(abs, -1, tag="crops", pure=False).result(timeout=60) == 1
     module("def answer():\n    return 'edited'\n", load=False)
     assert in_each_way(client, one.answer) == [1, 1, 1, 1]
-
-
-SCRIPT = """
-import sys
-sys.path.insert(0, sys.argv[2])
-import scalable
-import script_model
-client = scalable.connect(sys.argv[1])
-print(client.submit(script_model.answer, tag="crops").result(timeout=60))
-import script_only_calls_import
-def lazily():
-    import script_lazy
-    return script_lazy.answer()
-with client.pool(tag="crops") as pool:
-    print(pool.submit(lazily).result(timeout=60))
-client.close()
-"""
-
-
-def test_a_script_on_a_detached_cluster_runs_its_own_modules(tmp_path, monkeypatch):
-    (tmp_path / "scalable.yaml").write_text(MANIFEST)
-    monkeypatch.chdir(tmp_path)
-    session = ScalableSession.from_yaml()
-    session.start(detach=True, name="code")
-    try:
-        shown = []
-        for answer in (1, 2):
-            place = tmp_path / str(answer)  # another directory, the same names
-            place.mkdir()
-            (place / "script_only_calls_import.py").write_text("")
-            (place / "script_model.py").write_text(f"def answer():\n    return {answer}\n")
-            lazy = place if answer == 1 else tmp_path / "1"
-            (lazy / "script_lazy.py").write_text(f"def answer():\n    return {answer}\n")
-            command = [sys.executable, "-c", SCRIPT, "code", str(place)]
-            environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=120, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            shown.append(done.stdout.split())
-        assert shown == [["1", "1"], ["2", "2"]]
-        assert "another version of module script_model" in done.stderr
-        (tmp_path / "site-packages").mkdir()
-        (tmp_path / "site-packages" / "only_there.py").write_text("def answer():\n    return 1\n")
-        monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
-        found = importlib.import_module("only_there")
-        with pytest.raises(ModuleNotFoundError, match="No module named 'only_there' on "):
-            session.client.submit(found.answer, tag="crops").result(timeout=60)
-        assert session.client.submit(abs, -1, tag="crops").result(timeout=60) == 1
-    finally:
-        session.delete()

@@ -67,7 +67,9 @@ def test_the_creator_is_killed_while_a_call_runs(place, tmp_path, eventually):
     nothing_is_left(tmp_path)
 
 
-def test_a_manager_is_killed_and_resumed(place, tmp_path, eventually, monkeypatch):
+def test_a_manager_is_killed_and_resumed_and_up_goes_on_with_what_a_killed_one_began(
+    place, tmp_path, eventually, monkeypatch
+):
     change_constants(tmp_path, monkeypatch, scheduler__managers={"LEASE_S": 3.0})
     up("--name", "one")
     workers = {p.pid for p in processes_of(tmp_path, "scalable.worker.program")}
@@ -90,6 +92,16 @@ def test_a_manager_is_killed_and_resumed(place, tmp_path, eventually, monkeypatc
         program("scale", "one", "a=3")
         eventually(lambda: status("one")["pools"]["a"]["running"] == 3)
         assert workers < {p.pid for p in processes_of(tmp_path, "scalable.worker.program")}
+
+        directory = find("one")
+        gone = {**directory.record().creator, "start_ticks": 1}
+        directory.write_record(replace(directory.record(), stage="creating", creator=gone))
+        kill("managers/local/manager.json", "one").wait(30)
+        running = client.submit(wait_for, str(tmp_path / "again"), tag="a", pure=False)
+        assert "started manager local" in up("--name", "one").stderr
+        (tmp_path / "again").touch()
+        assert running.result(timeout=60) == "done"
+    assert find("one").id == directory.id
     program("down", "one", "--yes")
     nothing_is_left(tmp_path)
 
@@ -116,6 +128,7 @@ def quick_kills(monkeypatch):
     monkeypatch.setattr("scalable.clusters.ending.TERM_S", 0.2)
 
 
+@pytest.mark.slow
 def test_down_clears_away_after_a_killed_scheduler_at_once(place, tmp_path, quick_kills):
     up("--name", "one")
     kill("scheduler.json", "one").wait(30)
@@ -160,23 +173,6 @@ def test_down_ends_a_cluster_whose_disk_is_full(place, tmp_path, quick_kills):
         for process in processes_of(tmp_path):
             process.kill()
         subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def test_up_goes_on_with_what_a_killed_one_began(place, tmp_path):
-    up("--name", "one")
-    directory = find("one")
-    gone = {**directory.record().creator, "start_ticks": 1}
-    directory.write_record(replace(directory.record(), stage="creating", creator=gone))
-    kill("managers/local/manager.json", "one").wait(30)
-    with scalable.connect("one") as client:
-        running = client.submit(wait_for, str(tmp_path / "over"), tag="a")
-        again = up("--name", "one")
-        assert "started manager local" in again.stderr
-        (tmp_path / "over").touch()
-        assert running.result(timeout=60) == "done"
-    assert find("one").id == directory.id
-    program("down", "one", "--yes")
-    nothing_is_left(tmp_path)
 
 
 def test_a_manager_that_fails_once_it_is_let_in_is_forgotten(

@@ -6,10 +6,8 @@ import uuid
 
 import pytest
 
-import scalable
 from scalable import ScalableSession, Storage, current_storage
 from scalable.errors import ClusterError, ManifestError
-from verbs import program, up
 
 MANIFEST = """\
 version: 1
@@ -65,23 +63,6 @@ def test_threads_share_a_storage_in_memory(place):
     assert (two["name"], two["bytes"]) == ("a.nc", None)
     assert two["uri"] == "https://nowhere.invalid/a.nc?token=..."
     assert "hidden" not in text
-
-
-def test_a_detached_cluster_knows_the_storage_of_its_manifest(place):
-    here = place(text=MANIFEST % "results")
-    up("--name", "kept")
-    try:
-        with scalable.connect("kept") as client:
-            assert client.submit(write, "one", tag="a").result() != os.getpid()
-        session = ScalableSession.attach("kept")
-        assert session.storage == Storage(str(here / "results"))
-        assert session.storage.ls("maps") == ["maps/one"]
-        session.record_artifact(session.storage.url("maps/one"), kind="map")
-        row = json.loads((session.run_path / "artifacts.jsonl").read_text())
-        assert (row["uri"], row["bytes"]) == (f"file://{here}/results/maps/one", 3)
-        session.close()
-    finally:
-        assert program("down", "kept", "--yes").returncode == 0
 
 
 def test_without_a_storage_session_and_calls_say_what_to_write(place):

@@ -1,9 +1,9 @@
 """A detached cluster whose provider comes from another package."""
 
-import subprocess
-import sys
-
 import pytest
+
+from scalable import connect
+from verbs import program
 
 PROVIDER = """\
 from scalable.providers import LocalProvider
@@ -30,23 +30,19 @@ def scalable(tmp_path, monkeypatch):
     )
     (tmp_path / "scalable.yaml").write_text(MANIFEST)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
 
     def run(*words, directory=elsewhere):
-        command = [sys.executable, "-m", "scalable", *words]
-        done = subprocess.run(
-            command, cwd=directory, capture_output=True, text=True, timeout=120, check=False
-        )
+        monkeypatch.chdir(directory)
+        done = program(*words, here=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     yield run
-    subprocess.run(
-        [sys.executable, "-m", "scalable", "down", "tp", "--yes"],
-        cwd=elsewhere, capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
+    program("down", "tp", "--yes")
 
 
 def test_a_provider_of_another_package_has_detached_clusters(scalable, tmp_path):
@@ -54,12 +50,8 @@ def test_a_provider_of_another_package_has_detached_clusters(scalable, tmp_path)
     assert "nearby" in scalable("list")
     scalable("scale", "tp", "model=2")
     assert "provider nearby" in scalable("status", "tp")
-    code = "from scalable import connect\nwith connect('tp') as c:\n    print(c.submit(sum, [1, 2], tag='model').result())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path / "elsewhere", capture_output=True, text=True,
-        timeout=120, check=True,
-    )  # fmt: skip
-    assert done.stdout == "3\n"
+    with connect("tp") as client:
+        assert client.submit(sum, [1, 2], tag="model").result(timeout=60) == 3
     assert "distributed.worker" in scalable("logs", "tp")
     assert "has ended" in scalable("down", "tp", "--yes")
     assert "no clusters" in scalable("list")
