@@ -6,7 +6,6 @@ import time
 import pytest
 from distributed import Event
 
-from scalable import ScalableSession
 from scalable.model.overview import CallView
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.scheduler import explaining, task_views
@@ -17,6 +16,7 @@ project: {name: tests}
 targets: {local: {provider: local, max_workers: 1, processes: true}}
 components: {small: {cpus: 1, memory: 300M}}
 """
+WORKERS = 1
 
 
 class Secretive:
@@ -40,15 +40,6 @@ def held(name, given=None):
 
 def fail(x):
     raise ValueError(f"no {x}")
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    path = tmp_path_factory.mktemp("views") / "scalable.yaml"
-    path.write_text(MANIFEST)
-    session = ScalableSession.from_yaml(path, "local")
-    with session.start() as client:
-        yield client
 
 
 def view(client, key, position=None):

@@ -45,10 +45,6 @@ def failing(log):
     raise OSError("no data")
 
 
-def nothing(_):
-    return None
-
-
 async def awaited():
     scalable.checkpoint()
 
@@ -92,23 +88,20 @@ def log(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("way", ["submit", "executor", "remembered"])
-def test_call_of_a_killed_worker_goes_on(open_session, left, log, way):
+def test_calls_of_killed_workers_go_on(open_session, left, tmp_path, monkeypatch):
+    monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
     with open_session() as client:
-        if way == "executor":
-            with client.pool(tag="main") as pool:
-                calls = [
-                    pool.submit(count, "b", 3, str(log)),
-                    pool.submit(count, "a", 9, str(log), 5),
-                ]
-                calls.append(pool.submit(count, "c", 4, str(log)))
-                assert [call.result(timeout=60) for call in calls] == [3, 9, 4]
-        else:
-            options = {"task": "count"} if way == "remembered" else {"tag": "main"}
-            assert client.submit(count, "a", 9, str(log), 5, **options).result(timeout=60) == 9
+        for options in ({"tag": "main"}, {"task": "count"}):
+            log = str(tmp_path / f"log of {options}")
+            assert client.submit(count, "a", 9, log, 5, **options).result(timeout=60) == 9
+            assert Path(log).read_text() == "a 0\na 5\n"
+        log = tmp_path / "log of an executor"
+        with client.pool(tag="main") as pool:
+            calls = [pool.submit(count, "b", 3, str(log)), pool.submit(count, "a", 9, str(log), 5)]
+            calls.append(pool.submit(count, "c", 4, str(log)))
+            assert [call.result(timeout=60) for call in calls] == [3, 9, 4]
         assert left() == []
-    tries = log.read_text().splitlines()
-    assert [one for one in tries if one[0] == "a"] == ["a 0", "a 5"]
+    assert [one for one in log.read_text().splitlines() if one[0] == "a"] == ["a 0", "a 5"]
 
 
 def test_remembered_call_goes_on_in_a_later_run(open_session, left, log):
@@ -138,16 +131,13 @@ def test_failed_call_keeps_its_checkpoint_until_the_session_ends(open_session, l
     ]
 
 
-@pytest.mark.parametrize("way", ["submit", "executor"])
-def test_calls_that_run_at_once_share_nothing(open_session, left, tmp_path, way):
+def test_calls_that_run_at_once_share_nothing(open_session, left, tmp_path):
     go_on = tmp_path / "go"
     started = [tmp_path / f"started-{number}" for number in range(2)]
-    with open_session(workers=2) as client, client.pool(tag="main") as pool:
-        submit = pool.submit if way == "executor" else client.submit
-        options = {} if way == "executor" else {"tag": "main"}
+    with open_session(2, processes="false") as client, client.pool(tag="main") as pool:
         calls = [
-            submit(waiting, f"file-{number}", str(path), str(go_on), **options)
-            for number, path in enumerate(started)
+            client.submit(waiting, "file-0", str(started[0]), str(go_on), tag="main"),
+            pool.submit(waiting, "file-1", str(started[1]), str(go_on)),
         ]
         deadline = time.monotonic() + 60
         while not all(path.exists() for path in started) and time.monotonic() < deadline:

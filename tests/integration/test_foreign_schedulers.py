@@ -7,13 +7,10 @@ from distributed import LocalCluster, Scheduler, SpecCluster, Worker
 from scalable import ClusterError, ScalableClient
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
-def client(request):
+@pytest.fixture(scope="module")
+def client():
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with (
-        LocalCluster(processes=request.param, resources={"a": 1}, **options) as cluster,
-        ScalableClient(cluster) as client,
-    ):
+    with LocalCluster(resources={"a": 1}, **options) as cluster, ScalableClient(cluster) as client:
         yield client
 
 

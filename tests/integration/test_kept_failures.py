@@ -9,7 +9,7 @@ import pytest
 from distributed import as_completed
 from distributed.scheduler import KilledWorker
 
-from scalable import CallFailed, ClusterError, ScalableSession
+from scalable import CallFailed, ClusterError
 
 MANIFEST = """\
 version: 1
@@ -23,6 +23,7 @@ tasks:
   fit: {component: a}
   again: {component: a, retries: 2}
 """
+WORKERS = 2
 
 
 class Unlike(Exception):
@@ -50,28 +51,12 @@ def unlike(year):
     raise Unlike(year, "south")
 
 
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def die_of(cause):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def parse(text, errors="strict"):
     return text, errors
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("kept")
-    (directory / "scalable.yaml").write_text(MANIFEST)
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.chdir(directory)
-    with ScalableSession.from_yaml() as client:
-        client.wait_for_workers(2, timeout=120)
-        yield client
-    monkeypatch.undo()
 
 
 def test_failures_stand_among_the_results(client):
@@ -126,12 +111,6 @@ def test_a_call_that_needs_a_failed_result_fails_too(client):
         client.submit(double, three, tag="a").result(30)
 
 
-def test_a_call_whose_workers_were_lost_is_a_value(client):
-    failed = client.submit(die, task="fit", errors="keep").result(120)
-    assert failed.task == "fit"
-    assert type(failed.exception).__name__ == "LostWorkers"
-
-
 def test_as_completed_takes_futures_that_keep_failures(client):
     futures = client.map(fit, [1, 3], task="fit", errors="keep")
     results = [future.result() for future in as_completed(futures)]
@@ -172,10 +151,16 @@ def test_an_error_of_an_executor_names_its_call(client):
     assert caught.value.__notes__[0].startswith("task fit(3) on worker a-")
 
 
-def test_an_error_of_a_call_that_lost_its_workers_names_its_arguments(client):
+def test_calls_whose_workers_were_lost_are_values_and_name_their_arguments(client):
+    calls = (
+        client.pool("b").submit(die_of, "hunger"),
+        client.submit(die_of, "age", task="fit", errors="keep"),
+    )
     with pytest.raises(KilledWorker) as caught:
-        client.pool("b").submit(die_of, "hunger").result(120)
+        calls[0].result(120)
     assert caught.value.__notes__ == ["task die_of('hunger')"]
+    failed = calls[1].result(120)
+    assert (failed.task, type(failed.exception).__name__) == ("fit", "LostWorkers")
 
 
 def test_an_error_of_a_remembered_call_names_the_function_of_the_user(client):

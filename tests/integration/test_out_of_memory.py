@@ -5,10 +5,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 from distributed import get_worker
 
-from scalable import ScalableSession
 from scalable.protocol.handlers import Handler
 
 MANIFEST = """\
@@ -23,6 +21,7 @@ tasks:
   fit: {component: small, memory_on_retry: 1.5x}
   load: {component: small, retries: {count: 3, on: [OSError]}}
 """
+WORKERS = 2
 
 
 def fill():
@@ -43,18 +42,6 @@ def stay(path):
     while tag == "small":
         time.sleep(0.01)
     return tag
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("memory")
-    (directory / "scalable.yaml").write_text(MANIFEST)
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.chdir(directory)
-    with ScalableSession.from_yaml() as client:
-        client.wait_for_workers(2, timeout=120)
-        yield client
-    monkeypatch.undo()
 
 
 def test_a_call_that_fills_its_worker_moves_to_the_larger_pool(client):

@@ -5,7 +5,7 @@ import threading
 import pandas as pd
 import pytest
 
-from scalable import CallFailed, ClusterError, ScalableSession
+from scalable import CallFailed, ClusterError
 
 MANIFEST = """\
 version: 1
@@ -15,6 +15,7 @@ targets:
 components:
   model: {cpus: 1, workers: 2}
 """
+WORKERS = 2
 GATE = threading.Event()
 
 
@@ -27,15 +28,6 @@ def run(seed, scale=1.0):
 def wait_for_gate(seed):
     GATE.wait(60)
     return seed
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("sweeps")
-    (directory / "scalable.yaml").write_text(MANIFEST)
-    with ScalableSession.from_yaml(directory / "scalable.yaml") as client:
-        client.wait_for_workers(2, timeout=60)
-        yield client
 
 
 def test_the_table_has_parameters_and_what_became_of_them(client):

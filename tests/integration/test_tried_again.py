@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from distributed import get_worker, wait
 
-from scalable import ScalableSession
-from scalable.runs import find_run, read_run
+from scalable.runs import read_run
 
 MANIFEST = """\
 version: 1
@@ -28,6 +27,7 @@ tasks:
   plain: {component: small}
   stuck: {component: large, memory_on_retry: 1.5x}
 """
+WORKERS = 2
 
 
 def fail_until(path, good, kind=OSError):
@@ -43,22 +43,6 @@ def fail_in(tag):
     if tag in get_worker().state.total_resources:
         raise MemoryError("no room")
     return next(iter(get_worker().state.total_resources))
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("tries")
-    (directory / "scalable.yaml").write_text(MANIFEST)
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.chdir(directory)
-    with ScalableSession.from_yaml() as client:
-        yield client, directory / ".scalable" / "runs"
-    monkeypatch.undo()
-
-
-@pytest.fixture
-def client(session):
-    return session[0]
 
 
 def test_a_call_is_tried_again_until_it_succeeds(client, tmp_path):
@@ -127,7 +111,7 @@ def test_tries_are_recorded_once(client, session, tmp_path):
         future.result(30)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        run = read_run(find_run(session[1]))
+        run = read_run(session.run_path)
         rows = [row for row in run.tasks if row["task_id"] == "fetch-counted"]
         failed = [r for r in run.failures if r["details"].get("task_id") == "fetch-counted"]
         if failed and rows and rows[-1]["state"] == "failed":
