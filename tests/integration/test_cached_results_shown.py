@@ -119,10 +119,7 @@ def test_hits_of_client_and_workers_are_counted_as_found_and_nowhere_else(seen):
 
 def test_misses_have_their_reasons(seen):
     told = [(each.task, each.count, each.reason) for each in seen.overview.remembered.reasons]
-    assert told == [
-        ("fit", 2, "argument x changed"),
-        ("fit", 1, "the function models.fit changed"),
-    ]
+    assert told == [("fit", 2, "argument x changed"), ("fit", 1, "the function models.fit changed")]
     changed = {each.reason: each.changed for each in seen.overview.remembered.reasons}
     assert changed["the function models.fit changed"] == ("code:models.fit",)
     # Results that were stored beside a call are no earlier ones.

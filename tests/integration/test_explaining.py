@@ -1,7 +1,6 @@
 """Each state in which a call can wait is built on a real scheduler, and its sentence is read."""
 
 import asyncio
-import dataclasses
 import re
 import threading
 import time
@@ -586,12 +585,3 @@ def test_a_call_after_the_end_of_a_session_names_the_end_and_the_way_out():
         with pytest.raises(ClusterError, match="is closed and sends no tasks") as caught:
             make()
         assert "`with` block" in caught.value.hint
-
-
-def test_a_sentence_and_its_advice_are_printed_together():
-    from scalable.views.explanation import Explanation, Reason, State
-
-    made = Explanation("x", State.WAITING, Reason.FULL, "call x waits", "wait", {"count": 1})
-    assert str(made) == "call x waits; wait"
-    assert Explanation.from_dict(made.to_dict()) == made
-    assert dataclasses.replace(made, advice="").__str__() == "call x waits"

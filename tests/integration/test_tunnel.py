@@ -166,28 +166,13 @@ def test_bytes_arrive_once_and_in_order_while_the_tunnel_is_cut(way, eventually)
     _, relay, _, tunnel = way(digest)
     found, sent = hashlib.sha256(), 0
     with connect(tunnel) as connection, cutting(tunnel, 0.05):
-        while sent < 100 or tunnel.resumed < 5:
+        while sent < 30 or tunnel.resumed < 5:
             connection.sendall(BLOCK)
             found.update(BLOCK)
             sent += 1
         connection.shutdown(socket.SHUT_WR)
         assert b"".join(received(connection)) == found.digest()
     eventually(lambda: relay.streams == 0)
-
-
-def test_both_directions_go_on_while_the_tunnel_is_cut(way):
-    _, _, _, tunnel = way(echo)
-    with connect(tunnel) as connection, cutting(tunnel, 0.05):
-
-        def send():
-            for _ in range(40):
-                connection.sendall(BLOCK)
-
-        sending = threading.Thread(target=send)
-        sending.start()
-        for _ in range(40):
-            assert b"".join(received(connection, len(BLOCK))) == BLOCK
-        sending.join()
 
 
 def test_a_tunnel_that_went_silent_is_opened_again(way, monkeypatch, caplog):
@@ -384,16 +369,6 @@ def test_streams_are_continued_only_by_their_id_and_bounded_in_number(way, monke
             answers.append(refusal)
     none = StreamRefusal.NONE
     assert answers == [StreamRefusal.UNKNOWN, none, none, none, StreamRefusal.FULL]
-
-
-def test_one_address_cannot_take_the_streams_of_others():
-    far = stream_relay.StreamRelay(("127.0.0.1", 1), host="0.0.0.0")
-    far._opening = ["192.0.2.7"] * stream_relay.MOST_FROM_ONE
-    assert far._is_full("192.0.2.7")
-    assert not far._is_full("192.0.2.8")
-    forwarded = stream_relay.StreamRelay(("127.0.0.1", 1))
-    forwarded._opening = ["127.0.0.1"] * stream_relay.MOST_FROM_ONE
-    assert not forwarded._is_full("127.0.0.1"), "a place forwards all clients from one address"
 
 
 def test_strangers_are_hung_up_on(way, monkeypatch, eventually):
