@@ -16,32 +16,18 @@ from distributed import get_client
 from manifests import TWO_POOLS
 
 from scalable import ClusterError, ScalableClient, ScalableSession
-from scalable.manager import units
 from scalable.worker import bundles
 
 MANIFEST, WORKERS = TWO_POOLS, 3
 
 
-@pytest.fixture(scope="module", autouse=True)
-def lost_soon():
-    """Have workers that have left replaced soon."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "LOST_WORKER_GRACE_S", 0.3)
-        yield
+pytestmark = pytest.mark.usefixtures("lost_soon")
 
 
 @pytest.fixture
 def pool(client):
     with client.executor(tag="a") as pool:
         yield pool
-
-
-@pytest.fixture
-def gate(tmp_path):
-    """Return a path for which calls wait; the file exists after the test at the latest."""
-    path = tmp_path / "gate"
-    yield path
-    path.touch()
 
 
 @pytest.fixture
@@ -214,15 +200,6 @@ def test_an_unknown_tag_is_refused(client):
         client.pool(tag="a", timeout="soon")
 
 
-def test_a_pool_that_was_shut_down_takes_nothing(client):
-    pool = client.pool(tag="a")
-    future = pool.submit(nap, 0.2)
-    pool.shutdown()
-    assert future.result(timeout=0) == 0.2
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        pool.submit(double, 1)
-
-
 # Arguments -----------------------------------------------------------------------------------------
 
 
@@ -286,11 +263,6 @@ def scatter_in_task(numbers):
     return sum(client.gather(client.map(double, client.scatter(numbers), tag="b")))
 
 
-def test_scattering_what_cannot_be_pickled_is_an_error(client):
-    with pytest.raises(TypeError, match="lock"):
-        client.scatter([threading.Lock()], hash=False)
-
-
 def test_large_results_and_arguments(pool):
     large = b"x" * 5_000_000
     assert pool.submit(len, large).result(timeout=60) == 5_000_000
@@ -301,15 +273,6 @@ def test_large_results_and_arguments(pool):
 # Failures ------------------------------------------------------------------------------------------
 
 
-class Unsendable:
-    def __reduce__(self):
-        raise ValueError("cannot be sent")
-
-
-def make_unsendable():
-    return Unsendable()
-
-
 def test_one_failing_call_fails_alone_and_shows_where(pool):
     futures = [pool.submit(fail_at_three, i) for i in range(200)]
     assert [f.result(timeout=60) for f in futures if f is not futures[3]] == [
@@ -318,26 +281,6 @@ def test_one_failing_call_fails_alone_and_shows_where(pool):
     with pytest.raises(KeyError, match="three") as raised:
         futures[3].result()
     assert raised.traceback[-1].name == "fail_at_three"
-
-
-def test_an_unpicklable_argument_or_result_fails_its_call_alone(pool):
-    futures = [pool.submit(double, 1), pool.submit(double, Unsendable()), pool.submit(double, 2)]
-    assert futures[0].result(timeout=60) == 2
-    assert futures[2].result(timeout=60) == 4
-    with pytest.raises(TypeError, match=r"its argument 1 \(Unsendable\) cannot be pickled"):
-        futures[1].result(timeout=60)
-    with pytest.raises(ValueError, match="cannot be sent"):
-        pool.submit(make_unsendable).result(timeout=60)
-
-
-@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
-def test_a_call_that_exits_fails_alone(pool, ending):
-    def leave():
-        raise ending("away")
-
-    with pytest.raises(RuntimeError, match="away"):
-        pool.submit(leave).result(timeout=60)
-    assert pool.submit(double, 1).result(timeout=60) == 2
 
 
 def test_a_lost_worker_costs_only_what_had_not_finished(pool, tmp_path, client):
@@ -482,48 +425,12 @@ def test_a_lost_large_result_costs_its_call_alone(client, tmp_path, gate, monkey
     assert runs.count("99") == 2
 
 
-def test_bundles_are_not_stolen(client, gate, eventually):
-    """What its client has taken back must not begin elsewhere."""
-
-    def sent(dask_scheduler):
-        return [str(key) for key in dask_scheduler.tasks if "-bundle-" in str(key)]
-
-    def stealable(dask_scheduler):
-        kept = dask_scheduler.extensions["stealing"].key_stealable
-        return [str(task.key) for task in kept if "-bundle-" in str(task.key)]
-
-    with client.pool(tag="a") as pool:
-        futures = [pool.submit(wait_for, gate) for _ in range(6)]
-        eventually(lambda: len(client.run_on_scheduler(sent)) >= 3)  # more than there are slots
-        assert client.run_on_scheduler(stealable) == []
-        gate.touch()
-        wait(futures, timeout=60)
-
-
 def test_large_arguments_wait_for_the_first_worker(client):
     session = ScalableSession.local({"c": 0}, processes=True)
     with session as other, other.pool(tag="c") as pool:
         future = pool.submit(len, bytes(3_000_000))
         session.cluster.scale({"c": 1})
         assert future.result(timeout=60) == 3_000_000
-
-
-def test_nothing_is_left_behind(client, eventually):
-    with client.pool(tag="a") as pool:
-        list(pool.map(double, range(1000)))
-        [f.result(timeout=60) for f in [pool.submit(double, i) for i in range(100)]]
-    eventually(lambda: client._line.bundles == 0)
-    eventually(
-        lambda: (
-            not [
-                key
-                for key in client.run_on_scheduler(
-                    lambda dask_scheduler: list(dask_scheduler.tasks)
-                )
-                if "bundle" in str(key)
-            ]
-        )
-    )
 
 
 # Ending early -------------------------------------------------------------------------------------
@@ -557,27 +464,6 @@ def test_a_pool_is_closed_and_joined(client):
         pool.submit(double, 1)
     pool.join()
     assert future.done()
-
-
-def bundles_at_workers(client):
-    def bundles(dask_worker):
-        return sum("-bundle-" in str(key) for key in list(dask_worker.state.tasks))
-
-    return sum(client.run(bundles).values())
-
-
-def test_cancelling_many_calls_begins_no_more_of_them(client, tmp_path, gate, eventually):
-    path = tmp_path / "runs"
-    with client.pool(tag="b") as pool:
-        blocker = pool.submit(wait_for, gate)
-        eventually(blocker.running)  # the worker of an earlier test may still be replaced
-        many = pool.map_async(lambda i: note(path, i), range(3))
-        eventually(lambda: bundles_at_workers(client) == 2)  # the first one waits at the worker
-        assert many.cancel()
-        eventually(lambda: bundles_at_workers(client) == 1)
-        gate.touch()
-        blocker.result(timeout=60)
-    assert not path.exists()
 
 
 def test_chunks_are_asked_for_as_in_multiprocessing_and_change_nothing(pool):

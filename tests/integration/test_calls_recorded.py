@@ -9,7 +9,6 @@ import time
 import pytest
 from distributed import Client
 
-from scalable.manager import units
 from scalable.runs.report import build
 from scalable.scheduler import adaptation, recorder
 from scalable.worker import bundles
@@ -47,20 +46,7 @@ def own_session(running_session):
         yield session
 
 
-@pytest.fixture(scope="module", autouse=True)
-def lost_soon():
-    """Have workers that have left replaced soon."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "LOST_WORKER_GRACE_S", 0.3)
-        yield
-
-
-@pytest.fixture
-def gate(tmp_path):
-    """Return a path for which calls wait; the file exists after the test at the latest."""
-    path = tmp_path / "gate"
-    yield path
-    path.touch()
+pytestmark = pytest.mark.usefixtures("lost_soon")
 
 
 def burn(seconds):
@@ -128,33 +114,6 @@ def test_profiles_of_calls_in_pools(client, gate):
             waiting.profile()
         waiting.cancel()
         assert waiting.profile()["state"] == "cancelled"
-
-
-def test_profiles_of_short_calls_follow_each_other_and_share_what_their_thread_used(client):
-    pool = client.pool(tag="a")
-    futures = [pool.submit(abs, -x) for x in range(3000)]
-    assert [future.result() for future in futures] == list(range(3000))
-    by_worker = {}
-    for future in futures:
-        profile = future.profile()
-        assert profile["duration_s"] >= profile["cpu_s"] >= 0
-        began = profile["timestamp"] - profile["duration_s"]
-        by_worker.setdefault(profile["worker"], []).append((began, profile))
-    for worker, told in by_worker.items():
-        told.sort(key=lambda pair: pair[0])
-        ends = [profile["timestamp"] for _, profile in told]
-        begins = [began for began, _ in told]
-        assert all(b >= e - 1e-3 for b, e in zip(begins[1:], ends, strict=False)), worker
-        assert sum(profile["cpu_s"] for _, profile in told) > 0
-
-
-def test_a_call_that_sleeps_among_short_ones_uses_no_cpu(client):
-    pool = client.pool(tag="a")
-    assert list(pool.map(abs, range(2000)))  # now bundles are long
-    futures = [pool.submit(time.sleep, 0.05 if x % 100 == 50 else 0) for x in range(400)]
-    slept = [f.profile() for x, f in enumerate(futures) if x % 100 == 50 and f.wait() is None]
-    assert len(slept) == 4
-    assert all(profile["duration_s"] >= 0.05 > 0.025 > profile["cpu_s"] for profile in slept)
 
 
 def test_profiles_of_dask_futures(client, gate):
@@ -352,21 +311,23 @@ def test_cancelling_leaves_what_another_client_waits_for(client, gate, eventuall
 
 
 def test_pools_that_follow_their_load_count_what_waits_in_clients(
-    own_session, gate, eventually, monkeypatch
+    session, gate, eventually, monkeypatch
 ):
     monkeypatch.setattr(adaptation, "INTERVAL_S", 0.1)
-    own_session.cluster.adapt("a", minimum=0, maximum=3)
-    with own_session.client.pool(tag="a") as pool:
+    session.cluster.adapt("a", minimum=0, maximum=3)
+    with session.client.pool(tag="a") as pool:
         futures = [pool.submit(wait_for, gate) for _ in range(40)]
 
         def largest():
-            history = own_session.scaling_history
+            history = session.scaling_history
             return max((row["to"] for row in history if row["source"] == "adaptive"), default=0)
 
         eventually(lambda: largest() == 3)
         gate.touch()
         [future.result(timeout=60) for future in futures]
     assert largest() == 3
+    session.cluster.scale("a", WORKERS)
+    eventually(lambda: session.client.worker_count("a") == WORKERS)
 
 
 @pytest.mark.parametrize("record_calls", [False, True])

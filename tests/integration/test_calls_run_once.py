@@ -12,7 +12,6 @@ from manifests import TWO_POOLS
 
 from scalable import ScalableClient
 from scalable.dask_compat.scheduler import Stealing
-from scalable.manager import units
 from scalable.protocol.operations import EVERY
 from scalable.scheduler import pool_scheduler
 from scalable.worker import bundles
@@ -20,12 +19,7 @@ from scalable.worker import bundles
 MANIFEST, WORKERS = TWO_POOLS, 3
 
 
-@pytest.fixture(scope="module", autouse=True)
-def lost_soon():
-    """Have workers that have left replaced soon."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "LOST_WORKER_GRACE_S", 0.3)
-        yield
+pytestmark = pytest.mark.usefixtures("lost_soon")
 
 
 def set_grace():
@@ -67,14 +61,6 @@ def stick(path, x):
 def until_open(gate):
     while not gate.exists():
         time.sleep(0.01)
-
-
-@pytest.fixture
-def gate(tmp_path):
-    """Return a path for which calls wait; the file exists after the test at the latest."""
-    path = tmp_path / "gate"
-    yield path
-    path.touch()
 
 
 def starts(path):
@@ -431,17 +417,3 @@ def test_an_executor_hears_of_workers_that_come_after_a_reconnection(session, cl
         assert pool.submit(double, 2).result(timeout=60) == 4
     session.scale("b", 1)
     eventually(lambda: client.worker_count("b") == 1)
-
-
-def test_an_executor_hears_of_workers_that_are_paused(client, eventually):
-    def set_status(dask_scheduler, status):
-        for ws in dask_scheduler.workers.values():
-            if "b" in ws.resources:
-                dask_scheduler.handle_worker_status_change(status, ws, "test")
-
-    with client.pool(tag="b"):
-        eventually(lambda: client._line.slots_of("b") == 1)
-        client.run_on_scheduler(set_status, status="paused")
-        eventually(lambda: client._line.slots_of("b") == 0)
-        client.run_on_scheduler(set_status, status="running")
-        eventually(lambda: client._line.slots_of("b") == 1)

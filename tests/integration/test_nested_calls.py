@@ -111,7 +111,7 @@ def test_a_call_waits_for_calls_of_its_own_tag(client, way):
 
 
 @pytest.mark.usefixtures("notices_soon")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [by_gather, by_as_completed, by_pool_futures])
 def test_a_call_of_a_pool_waits_for_calls_of_its_own_tag(client, way):
     with client.pool(tag="a") as pool:
         assert list(pool.map(way, [2, 3, 4])) == [2, 6, 12]
