@@ -207,14 +207,6 @@ def test_map_of_a_function_that_cannot_be_followed_runs_all_its_calls(client, lo
     assert lines(log) == ["locked"] * 3
 
 
-def test_map_makes_no_key_where_nothing_is_remembered(client, log, monkeypatch):
-    def call(*_):
-        raise AssertionError("a key was asked for")
-
-    monkeypatch.setattr(client._remembered, "call", call)
-    assert client.gather(client.map(fit, range(2), [str(log)] * 2))[1] == {"value": 2}
-
-
 @cached(ignore=["log"])
 def decorated(x, log):
     with Path(log).open("a") as file:

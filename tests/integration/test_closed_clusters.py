@@ -1,9 +1,7 @@
 """Clusters that are closed while clients are open and tasks run."""
 
-import subprocess
-import sys
-
 import pytest
+from python_runs import run_python
 
 SCRIPT = """
 import sys, threading
@@ -18,8 +16,8 @@ if __name__ == "__main__":
     client = session.start()
     result = client.submit(abs, -2, tag="a")
     result.result()
-    running = client.submit(endless, tag="a") if sys.argv[2] == "busy" else result
-    while sys.argv[2] == "busy" and not any(client.processing().values()):
+    running = client.submit(endless, tag="a")
+    while not any(client.processing().values()):
         threading.Event().wait(0.01)
     session.cluster.close()
     for use in (running.result, lambda: client.submit(abs, 1, tag="a")):
@@ -33,18 +31,10 @@ CLOSED = "ClusterError the client's cluster was closed\n"
 
 
 @pytest.mark.parametrize("workers", ["threads", "processes"])
-@pytest.mark.parametrize("load", ["idle", "busy"])
-def test_a_closed_cluster_closes_its_clients_in_silence(tmp_path, workers, load):
+def test_a_closed_cluster_closes_its_clients_in_silence(tmp_path, workers):
     script = tmp_path / "workflow.py"
     script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, script, workers, load],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_python(script, workers, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{CLOSED}{CLOSED}closed\n"), done.stderr
     lines = [line for line in done.stderr.splitlines() if "is left to itself" not in line]
     assert lines == []
@@ -62,14 +52,7 @@ def test_a_session_with_threads_of_gevent_is_an_error(tmp_path):
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "monkey.py").write_text("def is_module_patched(name):\n    return True\n")
-    done = subprocess.run(
-        [sys.executable, "-c", "import gevent.monkey\n" + GEVENT],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_python("-c", "import gevent.monkey\n" + GEVENT, cwd=tmp_path)
     assert done.returncode == 1
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: gevent has replaced the threads of this process")
@@ -95,13 +78,6 @@ clients = [session.start(), ScalableClient(session.cluster)]
 
 
 def test_clients_that_are_left_open_are_closed_at_exit(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", LEFT_OPEN],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_python("-c", LEFT_OPEN, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "ClusterError True\n" * 2

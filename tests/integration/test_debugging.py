@@ -1,12 +1,11 @@
 """Failed tasks in the user's process, under a debugger."""
 
-import subprocess
-import sys
 import threading
 import traceback
 
 import pytest
 from distributed import as_completed, get_client
+from python_runs import run_python
 
 from scalable import ClusterError, ScalableSession
 
@@ -44,7 +43,7 @@ def stop_here():
 KINDS = {"processes": {"processes": True}, "threads": {}, "synchronous": {"synchronous": True}}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def client(request):
     with ScalableSession.local({"m": 1}, **KINDS[request.param]) as client:
         yield client
@@ -52,15 +51,7 @@ def client(request):
 
 def test_debugger_opens_in_the_function_that_failed(tmp_path):
     (tmp_path / "work.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "work.py"],
-        input="p inside\nlist\nq\n",
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = run_python("work.py", input="p inside\nlist\nq\n", cwd=tmp_path, check=True)
     assert "ValueError: no 8" in done.stdout
     assert "(Pdb) 8\n" in done.stdout
     assert '->\t    raise ValueError(f"no {inside}")' in done.stdout
@@ -98,10 +89,9 @@ def test_a_mapped_task_that_fails_at_once_runs_once(client):
         assert not any("retry" in str(row[-2]) for row in story(future.key))
 
 
-def test_breakpoint_in_a_worker_names_what_works():
-    words = r"synchronous=True.*client\.debug\(future\)"
-    session = ScalableSession.local({"m": 1}, processes=True)
-    with session as client, pytest.raises(RuntimeError, match=words):
+@pytest.mark.parametrize("client", ["processes"], indirect=True)
+def test_breakpoint_in_a_worker_names_what_works(client):
+    with pytest.raises(RuntimeError, match=r"synchronous=True.*client\.debug\(future\)"):
         client.submit(stop_here, tag="m").result()
 
 
@@ -180,11 +170,15 @@ def test_a_debugger_stops_in_a_synchronous_task_of_a_run(tmp_path):
         "    with ScalableSession.from_yaml() as client:\n"
         "        print('result', client.submit(model, 4, tag='m').result())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "scalable", "run", "--synchronous"],
-        input="p inside\nlist\nc\n", cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    done = run_python(
+        "-m",
+        "scalable",
+        "run",
+        "--synchronous",
+        input="p inside\nlist\nc\n",
+        cwd=tmp_path,
         check=True,
-    )  # fmt: skip
+    )
     assert "(Pdb) 8\n" in done.stdout
     assert "breakpoint()\n" in done.stdout
     assert "result 9\n" in done.stdout

@@ -2,8 +2,8 @@
 
 import json
 import os
-import subprocess
-import sys
+
+from python_runs import run_python
 
 from scalable import ScalableSession
 
@@ -67,9 +67,7 @@ def test_a_wrong_partition_ends_a_script_with_slurms_words(on_slurm, tmp_path, m
         "from scalable import ScalableSession\nScalableSession.from_yaml(target='hpc').start()\n"
     )
     for command in (["workflow.py"], ["-m", "scalable", "run", "--target", "hpc"]):
-        done = subprocess.run(
-            [sys.executable, *command], capture_output=True, text=True, timeout=100, check=False
-        )
+        done = run_python(*command)
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         assert "error: Slurm refused sbatch: sbatch: error: invalid partition" in done.stderr

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from notebooks import execute, said
+from python_runs import run_python
 
 from scalable import ClusterError, ScalableClient, ScalableSession
 
@@ -42,7 +43,7 @@ SCRIPT = (
 from scalable import ScalableSession
 
 if __name__ == "__main__":
-    with ScalableSession.local({"model": 1}, processes=True, show_output=SHOWN) as client:
+    with ScalableSession.local({"model": 1}, processes=True) as client:
         for function in (work, sent, in_the_loop):
             client.submit(function, 1, tag="model").result()
             print("result of", function.__name__)
@@ -57,16 +58,10 @@ if __name__ == "__main__":
 )
 
 
-def ran(tmp_path, shown):
-    path = tmp_path / "script.py"
-    path.write_text(SCRIPT.replace("SHOWN", str(shown)))
-    return subprocess.run(
-        [sys.executable, path], capture_output=True, text=True, timeout=120, check=True
-    )
-
-
 def test_output_of_processes_is_shown_before_their_results(tmp_path):
-    done = ran(tmp_path, shown=True)
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    done = run_python(path, check=True)
     lines = done.stdout.splitlines()
     assert lines[:2] == ["[model] printed 1", "result of work"]
     assert lines[2:4] == ["[model] sent 1", "result of sent"]
@@ -84,21 +79,16 @@ def test_output_of_processes_is_shown_before_their_results(tmp_path):
     assert re.search(r"\[model\] \[\d+ lines are left out; the log has all\]", done.stderr)
 
 
-def test_output_is_not_shown_if_the_user_says_so(tmp_path):
-    done = ran(tmp_path, shown=False)
-    assert "[model]" not in done.stdout + done.stderr
-    assert done.stdout.splitlines().count("printed 2") == 1  # asked for by stream_output=True
-
-
 def test_other_clients_show_output_when_they_are_told(capfd):
     session = ScalableSession.local({"model": 1}, processes=True, show_output=False)
     with session as client, ScalableClient(session.cluster) as other:
         client.submit(print, "before", tag="model").result()
+        client.pool("model", stream_output=True).submit(print, "asked for").result()
         other.show_output()
         client.submit(print, "after", tag="model").result()
         other.submit(print, "at last", tag="model").result()
     shown = capfd.readouterr().out.splitlines()
-    assert shown == ["[model] after", "[model] at last"]
+    assert shown == ["asked for", "[model] after", "[model] at last"]
 
 
 def test_a_session_returns_the_output_of_its_workers(capfd):
@@ -115,7 +105,7 @@ def test_a_session_returns_the_output_of_its_workers(capfd):
 
 def test_a_reader_that_is_gone_does_not_disturb_tasks(tmp_path):
     path = tmp_path / "script.py"
-    path.write_text(SCRIPT.replace("SHOWN", "True").replace('print("result', '("result'))
+    path.write_text(SCRIPT.replace('print("result', '("result').replace("20_000", "20"))
     done = subprocess.run(
         ["sh", "-c", 'exec "$0" "$1" >/dev/full', sys.executable, path],
         stderr=subprocess.PIPE, text=True, timeout=120, check=False,
@@ -137,10 +127,14 @@ def test_output_is_in_the_cell_that_waits(tmp_path, processes):
             "executor": "client.pool(tag='model').submit(work, 4).result();",
             "sent": "client.submit(sent, 5, tag='model').result()",
             "own": "print('of the cell')",
+            "again": f"{session}\nclient = session.start()",
             "end": "session.close()",
         },
     )
     assert said(outputs["start"]) == ""
+    assert "older session" not in said(outputs["start"], "stderr")
+    older = "an older session on target 'local' is still running"
+    assert older in said(outputs["again"], "stderr")
     assert said(outputs["submitted"]) == ""
     assert said(outputs["waits"]) == "[model] printed 1\n"
     assert "[model] to stderr 1" in said(outputs["waits"], "stderr")
@@ -149,16 +143,3 @@ def test_output_is_in_the_cell_that_waits(tmp_path, processes):
     assert said(outputs["sent"]) == "[model] sent 5\n"
     assert said(outputs["own"]) == "of the cell\n"
     assert said(outputs["end"]) == ""
-
-
-def test_a_second_start_in_a_notebook_names_the_first(tmp_path):
-    start = (
-        "from scalable import ScalableSession\n"
-        "session = ScalableSession.local({'model': 1})\nclient = session.start()"
-    )
-    cells = {"first": start, "second": start}
-    outputs = execute(tmp_path, cells | {"end": "session.close()"})
-    assert "older session" not in said(outputs["first"], "stderr")
-    assert "an older session on target 'local' is still running" in said(
-        outputs["second"], "stderr"
-    )
