@@ -23,6 +23,7 @@ RUNS_CODE_OF_USERS = {
     "client/in_flight.py",
     "client/mapped_calls.py",
     "client/unsendable.py",
+    "client/bundle_client.py",
     "dask_compat/client.py",
     "protocol/failures.py",
     "protocol/messages.py",

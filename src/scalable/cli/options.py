@@ -289,7 +289,7 @@ def confirm(question: str, *, yes: bool, otherwise: str = "") -> None:
 
 @dataclass(frozen=True)
 class Removal:
-    """What a user has said about removing something."""
+    """Options of a command that removes something."""
 
     yes: bool
     dry_run: bool

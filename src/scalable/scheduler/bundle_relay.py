@@ -138,6 +138,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             bundle["calls"] -= len(numbers)
         self._forward_returned(key=key, numbers=numbers, client=client, **message)
         if task is not None and isinstance(numbers, int):
+            forget_when_released(task)  # it is not counted as cancelled
             release_for(self._scheduler, task, client)
 
     def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
