@@ -612,7 +612,7 @@ def test_a_manager_gets_what_was_said(invoke, project, monkeypatch):
 
 def test_a_manager_that_is_refused(invoke, project, monkeypatch):
     def refuse(*_, **__):
-        raise ClusterError("cluster 'one' does not take manager 'more': it is there already")
+        raise ClusterError("cluster 'one' does not accept manager 'more': it is there already")
 
     monkeypatch.setattr("scalable.clusters.managing.attach_manager", refuse)
     result = invoke("manager", "attach", "one", "--target", "cluster", "--id", "more")

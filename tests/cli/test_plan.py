@@ -128,4 +128,4 @@ def test_scripts_are_shown_for_paths_that_other_machines_have(invoke, project):
 def test_a_place_without_scripts_says_so(invoke, project):
     result = invoke("plan", "--target", "local", "--show-script")
     assert result.code == 4
-    assert "submits no scripts" in result.err
+    assert "has no job scripts" in result.err

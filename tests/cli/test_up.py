@@ -313,7 +313,7 @@ def test_a_changed_manifest_is_shown_and_applied(invoke, manifest, started, orde
     assert (result.code, started) == (0, [])
     assert result.err == (
         "cluster 'one' is already running (running)\n"
-        "the manifest has changed since the cluster started; the running cluster keeps what it has\n"
+        "the manifest has changed since the cluster started; the running cluster keeps its settings\n"
         "  + model: 1 -> 2 workers\n"
         "  - analysis: 3 -> 1 workers\n"
         "[   0 s] running | model: 1/1 workers | analysis: 3/3 workers\n"
@@ -363,7 +363,7 @@ def test_what_has_changed_in_the_manifest_is_named(invoke, manifest, started, or
     Path("scalable.yaml").write_text(changed)
     err = invoke("up", "--name", "one").err
     assert (
-        "the running cluster keeps what it has\n"
+        "the running cluster keeps its settings\n"
         "  components.model.cpus: 1 -> 2\n"
         "  components.model.env.TOKEN: changed\n"
     ) in err

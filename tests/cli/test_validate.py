@@ -229,7 +229,7 @@ def test_a_storage_that_workers_do_not_see_is_a_warning(invoke, project):
         f"file://{project}/results is a directory of this machine, which workers see only through a mount",
     )
     ((_, message),) = warnings("memory://x", "cluster")
-    assert message.startswith("memory://x is the memory of each process")
+    assert message.startswith("memory://x is the memory of one process")
     assert warnings("s3://bucket/x", "other") == []
 
 

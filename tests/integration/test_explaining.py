@@ -176,7 +176,7 @@ async def test_an_empty_pool_that_is_adaptive(on):
     found = await on.says(future, "adaptive", f"{words}is worth a worker")
     assert found.details["state"] == "no-worker"
     on.controller.adapt("a", maximum=0, policy=Miser())
-    words = "task KEY waits for pool 'a': its policy may start no worker: its maximum is 0"
+    words = "task KEY waits for pool 'a': its policy cannot start workers: its maximum is 0"
     await on.says(future, "empty", words, "start some.*")
 
 
@@ -434,7 +434,7 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
     async with on.worker():
         done = on.client.submit(same, 1, tag="a")
         await done
-        words = "task KEY has ended [0-9.]+ m?s ago on worker a-1, and its result is there"
+        words = "task KEY has ended [0-9.]+ m?s ago on worker a-1, and its result is available"
         await on.says(done, "done", words)
         failed = on.client.submit(fail, 7, tag="a")
         await on.until(failed.key, "erred")

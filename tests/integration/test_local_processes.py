@@ -404,13 +404,13 @@ def test_setup_line_that_fails_is_the_reason(monkeypatch, starts_at_once):
 @pytest.mark.parametrize(
     ("component", "target", "message"),
     [
-        ({"preload_script": "setup.sh"}, {}, "must be a Python module, a file *.py"),
+        ({"preload_script": "setup.sh"}, {}, "must be a Python module (a .py file)"),
         ({"setup": ["module load gcc"]}, {}, "setup needs a process of its own"),
         ({"python": "/usr/bin/python3"}, {}, "python needs a process of its own"),
         (
             {"setup": ["module load gcc"]},
             {"provider": "kubernetes", "image": "i:1"},
-            "provider 'kubernetes' has no setup: its workers have images",
+            "provider 'kubernetes' does not support setup: it has images",
         ),
     ],
 )

@@ -483,7 +483,7 @@ def test_slots_and_n_are_the_same_number_everywhere(two_slots, method):
     for name in ("slots", "n"):
         with pytest.raises(ClusterError, match="slots=3 of tag 'demeter': its workers have 2"):
             make(two_slots, **{name: 3})
-    with pytest.raises(TypeError, match="slots= and n= are two names of the same number"):
+    with pytest.raises(TypeError, match="slots= and n= are two names for the same number"):
         make(two_slots, slots=2, n=2)
 
 

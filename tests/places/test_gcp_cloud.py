@@ -419,12 +419,14 @@ def test_endless_throttling_ends_in_an_error_that_tells_it(bed, monkeypatch):
 
 def test_wrong_credentials_are_an_error_of_one_line(bed, monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(bed.key("stranger")))
-    with pytest.raises(ProviderError, match="accepts no credentials of this user") as caught:
+    with pytest.raises(
+        ProviderError, match="does not accept the credentials of this user"
+    ) as caught:
         on_cloud(lambda cloud: cloud.machines({CLUSTER: "c"}))
     assert "\n" not in str(caught.value)
     assert "gcloud auth application-default login" in str(caught.value)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    with pytest.raises(ProviderError, match="accepts no credentials of this user"):
+    with pytest.raises(ProviderError, match="does not accept the credentials of this user"):
         on_cloud(lambda cloud: cloud.owner())
 
 
@@ -443,7 +445,7 @@ def test_a_missing_permission_is_told_with_its_name(bed, monkeypatch):
     with pytest.raises(ProviderError, match="compute.instances.create") as caught:
         on_cloud(lambda cloud: cloud.run([request()]))
     assert not caught.value.transient
-    with pytest.raises(ProviderError, match="may not keep files in Secret Manager"):
+    with pytest.raises(ProviderError, match="may not store files in Secret Manager"):
         on_cloud(lambda cloud: cloud.put_files("w", {}, {"a": "b"}))
 
 

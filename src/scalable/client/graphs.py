@@ -208,7 +208,7 @@ def _check_names(graph: Graph, asked: list[Any], tags: Tags) -> None:
     for name in asked:
         _refuse_unknown(name, graph, "keys")
         if name in seen:
-            raise ClusterError(f"node {name!r} stands twice in keys", hint="give each name once")
+            raise ClusterError(f"node {name!r} is twice in keys", hint="give each name once")
         seen.add(name)
     for name in tags:
         _refuse_unknown(name, graph, "tags=")

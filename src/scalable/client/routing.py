@@ -226,7 +226,7 @@ def slots_given(
                 f"write functools.partial({shown}, slots=...) for the first, n= for the second"
             )
     if n is not ONE_SLOT:
-        raise TypeError("slots= and n= are two names of the same number: give only slots=")
+        raise TypeError("slots= and n= are two names for the same number: give only slots=")
     return slots  # type: ignore[no-any-return]  # checked with the tag
 
 

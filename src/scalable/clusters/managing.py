@@ -250,7 +250,7 @@ class ManagerProcess:
             ) from error
         if not answer["accepted"]:
             raise ClusterError(
-                f"cluster {config.cluster_name!r} does not take manager {config.manager!r}: "
+                f"cluster {config.cluster_name!r} does not accept manager {config.manager!r}: "
                 f"{answer['reason']}",
                 hint=_way_out(answer["holder"]),
             )
@@ -261,7 +261,8 @@ class ManagerProcess:
             logger.info("manager %r leaves its workers to its next process", self.config.manager)
         elif self._leaving == 1:
             logger.info(
-                "manager %r leaves when its workers have finished their tasks", self.config.manager
+                "manager %r will exit when its workers have finished their tasks",
+                self.config.manager,
             )
             self._reconciler.inventory.leave()
         else:

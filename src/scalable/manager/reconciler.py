@@ -319,7 +319,9 @@ class Reconciler:
             if (event := note_reason(lost, reason)) is not None:
                 self._on_event(event)
             if lost.gives_up and lost.pool.giving_up:
-                self._degrade(lost.pool, f"{CRASH_LOOP_STARTS} starts failed; the last: {reason}")
+                self._degrade(
+                    lost.pool, f"{CRASH_LOOP_STARTS} starts failed; the last error: {reason}"
+                )
             if lost.ended or lost.gives_up:
                 self._end([lost.unit])
             else:
@@ -510,7 +512,7 @@ def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | N
     if not error.transient:
         return str(error)
     if pool.refused_for(now, error.message) > REFUSED_LIMIT_S:
-        return f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}"
+        return f"refused for {REFUSED_LIMIT_S:g} s; the last error: {error}"
     pool.pause(now)
     logger.warning("%s: %s; it is retried", shown(pool.tag), error)
     return None

@@ -182,7 +182,7 @@ def _python_module(path: str) -> str:
     if not path.endswith(".py"):
         raise PydanticCustomError(
             "preload_script",
-            "must be a Python module, a file *.py: write shell commands in setup",
+            "must be a Python module (a .py file); write shell commands in setup",
         )
     return path
 

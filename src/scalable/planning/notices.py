@@ -26,8 +26,8 @@ def _little_memory(spec: DeploymentSpec) -> list[Diagnostic]:
         Diagnostic(
             "W_LITTLE_MEMORY",
             ("components", tag, "memory"),
-            f"memory {component.memory} is {format_bytes(component.memory_bytes)}, but "
-            f"a worker alone needs {format_bytes(WORKER_NEEDS)}",
+            f"memory {component.memory} is too small: a worker process needs "
+            f"{format_bytes(WORKER_NEEDS)} before it runs any task",
             hint="write for example 1G",
             severity="warning",
         )

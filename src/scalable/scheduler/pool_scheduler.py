@@ -137,7 +137,7 @@ class PoolScheduler(
         if (stealing := pool_stealing()) is not None:
             logger.warning("idle workers take tasks of any pool, by Dask's own rule: %s", stealing)
         if (sampling := without_sampling()) is not None:
-            logger.warning("for each result that it moves, Dask compares all workers: %s", sampling)
+            logger.warning("to move a result, Dask compares all workers: %s", sampling)
         routes = list(dask.config.get(_ROUTES))
         # The routes are read at the start, even by schedulers that open no HTTP port.
         if kwargs.get("dashboard_address"):

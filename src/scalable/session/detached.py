@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scalable.session")
 
 MANIFEST_CHANGED = (
-    "the manifest has changed since the cluster started; the running cluster keeps what it has"
+    "the manifest has changed since the cluster started; the running cluster keeps its settings"
 )
 
 

@@ -115,7 +115,7 @@ class Request:
         url, options = self.spec.storage_url, self.spec.options
         scheme = "" if url is None else scheme_of(url)
         if scheme == "memory" and options.get("processes") is not False:
-            where = "the memory of each process: no other process can read what workers write there"
+            where = "the memory of one process: no other process can read what workers write there"
         elif scheme == "file" and not provider_traits(self.spec.provider_name).shares_files:
             where = "a directory of this machine, which workers see only through a mount"
         else:
@@ -132,8 +132,8 @@ class Request:
             Diagnostic(
                 "E_BAD_OPTION",
                 ("components", tag, key),
-                f"provider {self.spec.provider_name!r} has no {key}: its workers have images",
-                "put it into the image, and leave it out here",
+                f"provider {self.spec.provider_name!r} does not support {key}: it has images",
+                "install what you need in the image, and leave it out here",
             )
             for tag, component in self.spec.components.items()
             for key in ("setup", "python")
@@ -183,7 +183,7 @@ class Request:
         """Map tags to the start scripts of their workers. May raise NotImplementedError."""
         if not hasattr(self.provider, "render_scripts"):
             raise NotImplementedError(
-                f"target {self.target!r}: provider {self.provider.name!r} submits no scripts"
+                f"target {self.target!r}: provider {self.provider.name!r} has no job scripts"
             )
         found: Mapping[str, str] = self.provider.render_scripts(self.spec)
         return found

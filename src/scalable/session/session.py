@@ -470,7 +470,7 @@ class ScalableSession(Shown):
         from scalable.clusters.logs import log_files, read_log, run_logs
 
         if pool is not None and pool not in self.spec.tags:
-            raise ClusterError(f"there is no pool {pool!r}: {', '.join(self.spec.tags)}")
+            raise ClusterError(f"there is no pool {pool!r}; pools: {', '.join(self.spec.tags)}")
         if self._attached is not None:
             files = log_files(self._attached.directory, pool=pool)
         elif self.run_path is None:

@@ -117,7 +117,7 @@ def _arriving(pool: PoolFacts, status: PoolStatus) -> BusyCause:
 def _adaptive(pool: PoolFacts, adaptive: AdaptiveFacts) -> BusyCause:
     if adaptive.maximum == 0:
         return BusyCause(
-            Reason.EMPTY, "its policy may start no worker: its maximum is 0", _start(pool)
+            Reason.EMPTY, "its policy cannot start workers: its maximum is 0", _start(pool)
         )
     if adaptive.workers is None:
         return BusyCause(Reason.ADAPTIVE, "it is adaptive, and its policy has not decided yet")

@@ -156,7 +156,7 @@ def _backoff(call: CallFacts) -> Explanation:
 def _assigned(call: CallFacts) -> Explanation:
     pool = call.pool
     if call.state == "fetching":
-        words = f"on worker {call.worker} for its arguments, which are on their way there"
+        words = f"on worker {call.worker} for its arguments, which are being transferred"
         return _waits(call, Reason.ARGUMENTS, words)
     holders = [] if pool is None else [r for r in pool.running if r.holds]
     for holder in holders:
@@ -214,7 +214,9 @@ def _running(call: CallFacts) -> Explanation:
     since = "" if call.since_s is None else f" for {format_duration(call.since_s)}"
     words = f"{_verb(call, 'runs', 'run')} on worker {call.worker}{since}"
     if call.children:
-        slot = "its slot is lent to other tasks" if call.lends else "it keeps its slot meanwhile"
+        slot = (
+            "its slot is lent to other tasks" if call.lends else "it keeps its slot in the meantime"
+        )
         words += (
             f"; it has submitted {counted(call.children, 'task')} that have not ended, and {slot}"
         )
@@ -237,7 +239,7 @@ def _over(call: CallFacts) -> Explanation:
     where = f" on worker {call.worker}" if call.worker else ""
     match call.state:
         case "done":
-            words = f"{_subject(call)} has ended{since}{where}, and its result is there"
+            words = f"{_subject(call)} has ended{since}{where}, and its result is available"
             return _made(call, State.DONE, Reason.DONE, words)
         case "failed":
             return _failed(call)

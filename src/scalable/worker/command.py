@@ -174,7 +174,7 @@ class CommandLine:
                 )
         unused = [*map(repr, rest), *(name for name in kwargs if name not in used)]
         if unused:
-            raise TypeError(f"the command has no use for: {', '.join(unused)}")
+            raise TypeError(f"the command does not use: {', '.join(unused)}")
         return line
 
 

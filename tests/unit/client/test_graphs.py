@@ -197,7 +197,7 @@ def test_keys_are_new_each_time_and_readable():
     (GRAPH, "a", {"x": "tag"}, "no node 'x', which tags= names"),
     (dict.fromkeys(map(str, range(99)), 0), "x", {}, "'9' and 89 more"),
     ({}, "x", {}, "it is empty"),
-    (GRAPH, ["a", ["b", "a"]], {}, "node 'a' stands twice in keys"),
+    (GRAPH, ["a", ["b", "a"]], {}, "node 'a' is twice in keys"),
     ({None: 1}, [], {}, "a node named None"),
 ])  # fmt: skip
 def test_ambiguous_graphs_and_keys_are_refused(graph, keys, tags, words):

@@ -49,11 +49,11 @@ def test_a_loss_without_a_tag_names_no_component():
     ),
     (KILLED, DASK, "500M", f"{KILLED}, when its memory was nearly used up (memory of component 'a': 500M)"),
     (
-        "it used more memory than it had asked for",
+        "it used more memory than it had requested",
         f"reading\n{DASK}",
         2 * 10**9,
         (
-            "it used more memory than it had asked for (memory of component 'a': 2G), after it had "
+            "it used more memory than it had requested (memory of component 'a': 2G), after it had "
             "printed 'reading'; its last output:\n  reading"
         ),
     ),

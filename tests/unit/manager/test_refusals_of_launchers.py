@@ -22,4 +22,4 @@ def test_temporary_refusals_are_repeated_after_a_pause_but_not_for_ever():
     assert not asked.may_start(100.0)
     assert refused(asked, error, 1, 100.0 + REFUSED_LIMIT_S) is None
     reason = refused(asked, error, 1, 101.0 + REFUSED_LIMIT_S)
-    assert reason == f"refused for {REFUSED_LIMIT_S:g} s; the last: busy"
+    assert reason == f"refused for {REFUSED_LIMIT_S:g} s; the last error: busy"

@@ -148,7 +148,7 @@ def test_a_scheduler_that_never_boots_has_failed_after_a_while(place, services, 
     told = place.programs(cluster.id)["scheduler"]
     assert (told.state, told.reason) == (
         "failed",
-        "machine m-0 runs, and its program has never started",
+        "machine m-0 runs, but its program has never started",
     )
     cloud.become(MachineState.RUNNING, made_at=time.time())
     assert place.programs(cluster.id)["scheduler"].state == "running", "it may still boot"

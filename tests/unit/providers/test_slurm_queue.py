@@ -91,7 +91,7 @@ def test_states(raws, states):
         ((1, 1), "it was cancelled (CANCELLED)"),
         # It does not name what it waited for.
         ((2, 5), "it was cancelled (CANCELLED)"),
-        ((3, None), "it ended by itself (COMPLETED)"),
+        ((3, None), "it exited on its own (COMPLETED)"),
         ((4, None), "it failed (FAILED)"),
         ((13, None), "it reached its walltime (TIMEOUT, TimeLimit)"),
         ((14, None), "it failed (FAILED, BadConstraints)"),
@@ -144,7 +144,7 @@ def test_states_caused_from_outside():
 
 
 @pytest.mark.parametrize(("state", "reason", "sentence"), [
-    ("OUT_OF_MEMORY", "OutOfMemory", "more memory than it had asked for (OUT_OF_MEMORY, Out"),
+    ("OUT_OF_MEMORY", "OutOfMemory", "more memory than it had requested (OUT_OF_MEMORY, Out"),
     ("PREEMPTED", "None", "another job took its place (PREEMPTED)"),
     ("CANCELLED by 1000", "None", "it was cancelled (CANCELLED by 1000)"),
     ("UNHEARD_OF", "(null)", "it is gone (UNHEARD_OF)"),

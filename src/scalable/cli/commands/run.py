@@ -78,8 +78,8 @@ class RunCommand(Command):
 @click.argument("given", required=False, type=click.Path(path_type=Path), metavar="[WORKFLOW]")
 @manifest_option
 @target_option(
-    "The target to run on; overrides the workflow's own. By default the workflow's, then "
-    "SCALABLE_TARGET, local, or the only one."
+    "The target to run on; overrides the workflow's own. Default: the workflow's, "
+    "SCALABLE_TARGET, the target `local`, or the manifest's only target."
 )
 @click.option(
     "--workflow",

@@ -84,7 +84,9 @@ def no_credentials(error: Exception) -> ProviderError:
     """Return a one-line error about credentials that are missing or not accepted."""
     said = error.args[0] if error.args else type(error).__name__
     first = one_line(str(said)).partition(". ")[0]
-    return ProviderError(f"Google Cloud accepts no credentials of this user: {first}", hint=_LOGIN)
+    return ProviderError(
+        f"Google Cloud does not accept the credentials of this user: {first}", hint=_LOGIN
+    )
 
 
 def one_line(text: str, longest: int = 300) -> str:

@@ -274,6 +274,6 @@ def _with_hint(error: GoogleError) -> ProviderError:
             hint="gcloud services enable secretmanager.googleapis.com",
         )
     return ProviderError(
-        f"this user may not keep files in Secret Manager: {error.message}",
+        f"this user may not store files in Secret Manager: {error.message}",
         hint="grant roles/secretmanager.admin in the project",
     )

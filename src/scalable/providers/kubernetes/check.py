@@ -318,5 +318,5 @@ def amount(written: object) -> float:
     """Parse a Kubernetes quantity. Raises ValueError for an invalid one."""
     found = _QUANTITY.fullmatch(str(written).strip())
     if found is None or found[2] not in _SUFFIXES:
-        raise ValueError(f"{written!r} is not a quantity of Kubernetes")
+        raise ValueError(f"{written!r} is not a Kubernetes quantity")
     return float(found[1]) * _SUFFIXES[found[2]]

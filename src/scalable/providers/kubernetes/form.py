@@ -164,7 +164,7 @@ class OperatorForm:
     deletion: Mapping[str, Any] = {"propagationPolicy": "Foreground"}
     ends_with_pod = False
     starts_again = True
-    unmade = "the Dask operator has not made its pod yet"
+    unmade = "the Dask operator has not created its pod yet"
     custom_kinds: tuple[ObjectKind, ...] = (CLUSTERS, WORKER_GROUPS)
     installation = INSTALL
     rules: tuple[AccessRule, ...] = OPERATOR_RULES

@@ -583,7 +583,7 @@ def _kept_state(job: Thing, pods: list[Thing]) -> ProgramState:
     if pod is None:
         if has_completed(job):
             return ProgramState("failed", "the scheduler's pod is gone")
-        return ProgramState("pending", "the Dask operator has not made its pod yet")
+        return ProgramState("pending", "the Dask operator has not created its pod yet")
     first = as_started_once(pod)
     seen = observation(first)
     if seen.state is UnitState.ENDED:

@@ -534,7 +534,9 @@ def parse_mount(source: str, path: str) -> Mount:
         raise ProviderError(f"mount {source!r}: the path in the pod, {path!r}, is not absolute")
     volume, part = _KINDS[kind](source, rest)
     if ".." in part.split("/"):
-        raise ProviderError(f"mount {source!r} leads out of its volume by '..'")
+        raise ProviderError(
+            f"mount {source!r} points outside its volume, because its path contains '..'"
+        )
     return Mount(volume, path, part)
 
 

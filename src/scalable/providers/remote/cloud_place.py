@@ -200,7 +200,7 @@ async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
         found[program] = _state(machine, last=program == SCHEDULER)
         if program == SCHEDULER and await has_never_begun(cloud, machine):
             found[program] = ProgramState(
-                "failed", f"machine {machine.id} runs, and its program has never started"
+                "failed", f"machine {machine.id} runs, but its program has never started"
             )
     # The files exist before the machine, and after a machine that ended long ago.
     fresh = is_fresh(files[0].files)

@@ -362,7 +362,7 @@ def _observation(its: _Placed) -> Observation:
     if its.refused is not None:
         return Observation(UnitState.PENDING, its.refused)
     if its.lost:
-        return Observation(UnitState.ENDED, "the cloud does not list the machine any more")
+        return Observation(UnitState.ENDED, "the cloud no longer lists the machine")
     machine = its.seen
     if machine is None:
         return Observation(UnitState.PENDING, "requested")

@@ -62,8 +62,8 @@ class SlurmOptions(ProviderOptions):
     )
     at_most: PositiveInt | None = Field(
         default=None,
-        description="Maximum number of worker jobs that are pending or running at once. Only a "
-        "job that takes over from one near its walltime may exceed it.",
+        description="Maximum number of worker jobs that are pending or running at once. Only "
+        "jobs that replace those near their walltime may exceed this maximum.",
     )
     directives: tuple[Annotated[Text, AfterValidator(_directive)], ...] = Field(
         default=(), description="Further sbatch options that scalable does not set itself."

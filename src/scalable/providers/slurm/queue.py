@@ -32,12 +32,12 @@ _THERE = frozenset(
 #: Final state of a job that used more memory than it had.
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
 _STATES = {
-    "COMPLETED": "it ended by itself",
+    "COMPLETED": "it exited on its own",
     "CANCELLED": "it was cancelled",
     "TIMEOUT": "it reached its walltime",
     "PREEMPTED": "another job took its place",
     "NODE_FAIL": "its node failed",
-    OUT_OF_MEMORY: "it used more memory than it had asked for",
+    OUT_OF_MEMORY: "it used more memory than it had requested",
     "DEADLINE": "its deadline passed",
     "BOOT_FAIL": "its node did not boot",
     "FAILED": "it failed",
