@@ -125,7 +125,7 @@ def test_a_program_that_takes_too_long_is_killed_with_its_children(client, tmp_p
     [
         ((), {"b": 1}, "needs more positional arguments"),
         ((1,), {}, "needs an argument 'b'"),
-        ((1, 2), {"b": 1, "c": 3}, "has no use for: 2, c"),
+        ((1, 2), {"b": 1, "c": 3}, "does not use: 2, c"),
     ],
 )
 def test_arguments_that_do_not_fit_are_type_errors(args, kwargs, words):

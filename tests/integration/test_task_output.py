@@ -76,7 +76,7 @@ def test_output_of_processes_is_shown_before_their_results(tmp_path):
     assert "[model] 48 of 50" not in errors
     # A task that prints without end fills neither the terminal nor the memory.
     assert len(lines) < 20_000
-    assert re.search(r"\[model\] \[\d+ lines are left out; the log has all\]", done.stderr)
+    assert re.search(r"\[model\] \[\d+ lines are left out; see the log\]", done.stderr)
 
 
 def test_other_clients_show_output_when_they_are_told(capfd):

@@ -203,7 +203,7 @@ def test_a_cluster_whose_operator_does_not_run_says_so_and_leaves_nothing(
 ):
     manifest = MANIFEST.replace("image:", "start_timeout: 1s\n    image:")
     (tmp_path / "m.yaml").write_text(manifest)
-    with pytest.raises(ProviderError, match="the Dask operator has not made its pod"):
+    with pytest.raises(ProviderError, match="the Dask operator has not created its pod"):
         ScalableSession.from_yaml(tmp_path / "m.yaml", target="k").start()
     assert left(kubernetes_bed) == {}
 

@@ -132,7 +132,7 @@ def test_quantities_are_read_as_kubernetes_reads_them(written, number):
 
 
 def test_other_texts_are_no_quantities():
-    with pytest.raises(ValueError, match="not a quantity"):
+    with pytest.raises(ValueError, match="not a Kubernetes quantity"):
         amount("2 Gi")
 
 

@@ -177,7 +177,7 @@ def test_one_claim_is_one_volume_and_two_empty_directories_are_two():
     ("nfs://x", "/x", "unknown kind 'nfs'"),
     ("hostpath://data", "/x", "no absolute path"),
     ("pvc://", "/x", "does not name an object"),
-    ("pvc://c/../other", "/x", "leads out"),
+    ("pvc://c/../other", "/x", "points outside"),
     ("emptydir://much", "/x", "much"),
     ("pvc://c", "x", "not absolute"),
 ])  # fmt: skip

@@ -154,7 +154,7 @@ async def test_a_machine_that_is_not_reported_any_more_is_lost(cloud, launcher, 
     await launcher.launch(entries("a"))
     cloud.things.clear()
     await until(lambda: launcher.observe()["a"].state is UnitState.ENDED)
-    assert "does not list" in launcher.observe()["a"].reason
+    assert "no longer lists" in launcher.observe()["a"].reason
 
 
 @with_cloud()

@@ -103,7 +103,7 @@ CASES = [
     (call("running", worker="a-1", since_s=3.0), Reason.RUNNING, "runs on worker a-1 for 3.0 s"),
     (call("running", worker="a-1", children=1, child="in-1", lends=True), Reason.NESTED, "its slot is lent"),
     (call("running", worker="a-1", children=2, child="in-1"), Reason.NESTED, "it keeps its slot in the meantime"),
-    (call("done", worker="a-1"), Reason.DONE, "its result is there"),
+    (call("done", worker="a-1"), Reason.DONE, "its result is available"),
     (call("failed", failure=Failure("ValueError", "no", "flow.py:3 in run", "a-1", 1)), Reason.FAILED, "ValueError: no (flow.py:3 in run); 1 worker was lost while it ran it"),
     (call("failed", failure=Failure("ValueError", "no", blamed="in-1")), Reason.FAILED, "because it needs task in-1"),
     (call("failed"), Reason.FAILED, "task fit-9 has failed"),
