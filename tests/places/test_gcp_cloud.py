@@ -161,8 +161,8 @@ def test_a_region_without_room_is_a_refusal_that_names_its_zones(bed):
         bed.exhaust()
         answer = (await cloud.run([request("one", spot=True)]))["one"]
         assert answer == Refusal(
-            "us-central1-a, us-central1-b, us-central1-c, us-central1-f has no spot "
-            "e2-standard-2 free"
+            "no spot e2-standard-2 is free in us-central1-a, us-central1-b, us-central1-c, "
+            "us-central1-f"
         )
         assert bed.machines() == {}
 

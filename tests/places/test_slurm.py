@@ -402,7 +402,12 @@ def test_a_walltime_is_planned_for_and_not_suffered(on_slurm, tmp_path, eventual
         ("memory: 2G", "memory: 900G", "components.model.memory", "the largest node has"),
         ("cpus: 4", "cpus: 400", "components.model.cpus", "the largest node has 64"),
         ("interface: lo", "interface: ib7", "targets.hpc.interface", "there are:.*lo"),
-        ("cpus: 4", "mounts: {/no/such/place: /x}", "components.model.mounts", "no /no/such/place"),
+        (
+            "cpus: 4",
+            "mounts: {/no/such/place: /x}",
+            "components.model.mounts",
+            "/no/such/place does not exist",
+        ),
     ],
 )
 def test_a_live_check_finds_what_this_slurm_cannot_give(
