@@ -330,6 +330,10 @@ def test_dasks_wait_waits_for_calls_of_executors_too(client, pool, gate):
     with pytest.raises(TimeoutError):
         distributed.wait([call, ended], timeout=0.05)
     assert not call.done()
+    with pytest.raises(NotImplementedError):
+        distributed.wait([call], return_when="FIRST_EXCEPTION")
+    with pytest.raises(TypeError, match="non-numeric"):
+        distributed.wait(call, ended)
     gate.touch()
     assert distributed.wait([call, late, ended], timeout=60).done == {call, late, ended}
     assert distributed.wait([call]).not_done == set()

@@ -67,7 +67,8 @@ def waits_for_calls(wait: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(wait)
     async def both(fs: Any, **options: Any) -> Any:
-        until, limit_s = options["return_when"], options["timeout"]
+        await wait([], **options)  # Dask refuses what it does not support
+        until, limit_s = options.get("return_when", ALL_COMPLETED), options.get("timeout")
         calls, others = call_futures_of(fs), futures_of(fs)
         waits = [asyncio.ensure_future(_done(call)) for call in calls]
         waits += [asyncio.ensure_future(state_of(other).wait()) for other in others]

@@ -18,7 +18,7 @@ async def registered(scheduler):
     return comm
 
 
-async def replace_connections():
+async def test_a_new_connection_outlives_the_earlier_ones():
     async with asyncio.timeout(LIMIT_S), GreetingScheduler(**OPTIONS) as scheduler:
         comms = [await registered(scheduler) for _ in range(3)]
         for earlier in comms[:-1]:
@@ -31,7 +31,3 @@ async def replace_connections():
         await comms[-1].close()
         while "c" in scheduler.clients:
             await asyncio.sleep(0.01)
-
-
-def test_a_new_connection_outlives_the_earlier_ones():
-    asyncio.run(replace_connections())
