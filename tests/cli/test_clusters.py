@@ -185,7 +185,7 @@ def test_a_status_has_the_times_when_a_cluster_ends(
     now = time.time()
     ends = {"idle_ends_at": idle and now + idle, "ends_at": live and now + live}
     recorded(status=ends)
-    monkeypatch.setattr("scalable.cli.clusters.time.time", lambda: now)
+    monkeypatch.setattr("scalable.cli.clusters.time", SimpleNamespace(time=lambda: now))
     assert f"Ends:      {shown}\n" in invoke("status", "one").out
 
 

@@ -157,8 +157,8 @@ def follow_lines(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield (worker, line) for existing and new output, until the cluster is gone."""
-    files = log_files(directory, pool=pool, worker=worker)
-    tails: dict[Path, _Tail] = {}
+    # Those that are no longer listed too: the start of a last line may have been read of them.
+    tails = {file.path: _Tail(file) for file in log_files(directory, pool=pool, worker=worker)}
     looked_at = time.monotonic()
     while True:
         # Before the logs are read, so that everything written until the end is shown.
@@ -166,10 +166,10 @@ def follow_lines(
         if not gone and time.monotonic() - looked_at > LIST_S:
             looked_at = time.monotonic()
             with suppress(FileNotFoundError, ClusterError):  # the cluster may be stopping
-                files = log_files(directory, pool=pool, worker=worker)
-        for file in files:
-            tail = tails.setdefault(file.path, _Tail(file.path))
-            yield from ((file.worker, line) for line in tail.lines(last=gone))
+                for file in log_files(directory, pool=pool, worker=worker):
+                    tails.setdefault(file.path, _Tail(file))
+        for tail in tails.values():
+            yield from ((tail.worker, line) for line in tail.lines(last=gone))
         if gone:
             return
         time.sleep(POLL_S)
@@ -178,8 +178,9 @@ def follow_lines(
 class _Tail:
     """Follower of a log, like ``tail -f``, from the last megabyte on. The file may be missing."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, file: LogFile) -> None:
+        self.worker = file.worker
+        self._path = file.path
         self._at: int | None = None
         self._torn = b""
 

@@ -140,6 +140,21 @@ def test_added_lines_are_shown_until_the_cluster_is_gone(cluster, eventually):
     assert lines[1:] == [("a-1-0", "to be"), ("a-1-1", "later"), ("a-1-0", "last word")]
 
 
+def test_the_last_line_of_a_removed_log_is_shown(cluster, eventually):
+    directory = cluster()
+    log = write(directory, "a-1-0", "a", "begun\nlast word")
+    other = write(directory, "a-1-1", "a", "other\n")
+    lines, thread = following(directory)
+    eventually(lambda: len(lines) == 2)
+    log.unlink()
+    write(directory, "a-1-2", "a", "later\n")
+    eventually(lambda: len(lines) == 3)
+    assert other.exists()
+    directory.remove()
+    thread.join(timeout=60)
+    assert lines[3:] == [("a-1-0", "last word")]
+
+
 def test_a_log_that_is_begun_anew_is_read_from_its_start(cluster, eventually):
     directory = cluster()
     log = write(directory, "a-1-0", "a", "a long first line\n")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import chain
+from types import SimpleNamespace
 
 from distributed.core import Status
 from distributed.scheduler import WorkerState
@@ -35,7 +36,7 @@ def worker(number):
 def recorded(count, ticks, monkeypatch, *, gone=()):
     """Return the names in the rows of each tick."""
     now = [1e9]
-    monkeypatch.setattr(recorders.time, "time", lambda: now[0])
+    monkeypatch.setattr(recorders, "time", SimpleNamespace(time=lambda: now[0]))
     scheduler, rows = FakeScheduler(), Rows()
     scheduler.workers = {w.address: w for w in map(worker, range(count))}
     recorder = Recorder(scheduler, rows, ["a"])

@@ -1,5 +1,7 @@
 """Numbers of calls by task name and state."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,7 +127,7 @@ def test_no_call_is_lost_or_counted_twice(moves):
 def test_queue_times_are_counted_from_when_a_call_waits_for_a_worker_only(scheduler, monkeypatch):
     counts = counting(scheduler)
     clock = {"now": 100.0}
-    monkeypatch.setattr(task_log.time, "time", lambda: clock["now"])
+    monkeypatch.setattr(task_log, "time", SimpleNamespace(time=lambda: clock["now"]))
     scheduler.add("a")
     scheduler.add("b", {BUNDLE_ANNOTATION: {"calls": 4, "rows": False}})
     scheduler.send("a", "b")

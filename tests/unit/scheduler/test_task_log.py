@@ -11,6 +11,8 @@ import pytest
 from scalable.protocol.failures import error_text
 from scalable.protocol.measured import TASK_ANNOTATION, USAGE, addition
 from scalable.protocol.operations import PROFILES
+from scalable.scheduler import recorder as recorders
+from scalable.scheduler import task_log
 from scalable.scheduler.recorder import Recorder
 from scalable.scheduler.task_log import EVENTS, Listener, Profiles, TaskLog
 
@@ -273,7 +275,9 @@ def test_profiles_are_dropped_and_announced_anew_when_the_scheduler_starts(sched
 
 def test_time_in_the_queue_counts_as_queued(scheduler, recorder, rows, monkeypatch):
     times = iter([10.0, 40.0, 50.0])
-    monkeypatch.setattr("scalable.scheduler.recorder.time.time", lambda: next(times))
+    clock = SimpleNamespace(time=lambda: next(times))
+    monkeypatch.setattr(task_log, "time", clock)
+    monkeypatch.setattr(recorders, "time", clock)
     scheduler.add("x")
     scheduler.send("x")
     scheduler.move("x", "waiting", "queued", "processing", "memory", startstops=startstops())

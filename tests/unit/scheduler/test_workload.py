@@ -97,7 +97,7 @@ def test_calls_that_were_there_before_are_counted_too(calls):
 
 
 def test_running_calls_are_those_that_workers_name_and_those_that_fill_slots(calls, monkeypatch):
-    monkeypatch.setattr("scalable.scheduler.workload.time.time", lambda: 1000.0)
+    monkeypatch.setattr("scalable.scheduler.task_log.time", SimpleNamespace(time=lambda: 1000.0))
     for key in "uvwxyz":
         calls.add(key)
     calls.move(*"uvwxyz", "processing")
