@@ -35,11 +35,12 @@ test: $(VENV)/.test slurm
 	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE)
 	@$(unchanged)
 
-# Slurm in full, Kubernetes, clouds, containers, browsers, JupyterLab.
+# Slurm in full, Kubernetes, clouds, containers, browsers, JupyterLab; and what ends, kills or hinders
+# processes of this machine.
 test-places: $(VENV)/.places places
 	@echo "make test-places: 8 to 25 minutes on 2 cores"
 	@{ $(FILES); } >$(VENV)/.files-before
-	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) tests/places
+	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) tests/places tests/processes
 	@$(unchanged)
 
 # Long cases, and many more examples of each property.

@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TIER = [f"tests/{name}" for name in ("unit", "property", "cli", "docs", "providers", "integration")]
+FOLDERS = ("unit", "property", "cli", "docs", "providers", "integration", "processes")
+TIER = [f"tests/{name}" for name in FOLDERS]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow")
 NO_TESTS = 5  # pytest's exit status where all tests of a file are slow
 

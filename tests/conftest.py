@@ -32,7 +32,7 @@ for number, default in (
 
 ROOT = Path(__file__).parents[1]
 #: Folders whose tests take long, the longest first.
-LONG = ("places", "docs", "integration", "cli", "providers")
+LONG = ("places", "processes", "docs", "integration", "cli", "providers")
 
 set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
 SLOW_MACHINES = [hypothesis.HealthCheck.too_slow]
@@ -186,8 +186,8 @@ def nothing_passes_to_the_next_file(request, tmp_path_factory):
     What it left open is found now, and told as an error of the file.
     """
     yield
-    if request.path.parent.name in ("integration", "places"):
-        gc.collect()
+    gc.collect()
+    gc.freeze()  # or a later collection takes a second, after thousands of tests
     written = str(tmp_path_factory.getbasetemp())
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(written):
@@ -228,3 +228,19 @@ def session(request, running_session):
 def client(session):
     """Return the client of the file's session."""
     return session.client
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Return a path for which tasks wait; the file exists after the test at the latest."""
+    path = tmp_path / "gate"
+    yield path
+    path.touch()
+
+
+@pytest.fixture(scope="module")
+def lost_soon():
+    """Have workers that have left replaced soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scalable.manager.units.LOST_WORKER_GRACE_S", 0.3)
+        yield

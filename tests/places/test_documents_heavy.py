@@ -4,7 +4,11 @@ import pytest
 
 from pages import runs_as_it_stands
 
+PAGES = ("calls", "clusters", "cookbook", "failing", "migrating", "planning", "resuming")
 
-@pytest.mark.parametrize("page", ["docs/resuming.md"])
+
+# A page starts a dozen processes one after the other, which takes minutes on a busy machine.
+@pytest.mark.timeout(480)
+@pytest.mark.parametrize("page", PAGES)
 def test_the_page_runs_as_it_stands(page, tmp_path):
-    runs_as_it_stands(page, tmp_path)
+    runs_as_it_stands(f"docs/{page}.md", tmp_path)

@@ -184,7 +184,7 @@ def test_docstrings_state_and_do_not_ask():
 # The tests themselves -----------------------------------------------------------------------------
 
 TESTS = Path(__file__).parents[1]
-TIERS = ("unit", "property", "cli", "docs", "providers", "integration")
+TIERS = ("unit", "property", "cli", "docs", "providers", "integration", "processes")
 #: Longest sleep of a test, and of what it runs, in seconds: what lasts until it is told waits for a
 #: file or an event.
 LONGEST_SLEEP_S = 0.2

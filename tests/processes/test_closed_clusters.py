@@ -1,6 +1,7 @@
 """Clusters that are closed while clients are open and tasks run."""
 
 import pytest
+
 from python_runs import run_python
 
 SCRIPT = """

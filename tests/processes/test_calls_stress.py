@@ -11,8 +11,8 @@ import pytest
 from distributed.scheduler import KilledWorker
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
-from manifests import TWO_POOLS
 
+from manifests import TWO_POOLS
 from scalable import ClusterError, ScalableClient
 
 MANIFEST, WORKERS = TWO_POOLS, 3

@@ -14,8 +14,8 @@ from typing import ClassVar
 import pytest
 from distributed import Client, SpecCluster
 from distributed.security import Security
-from python_runs import gone
 
+from python_runs import gone
 from scalable.manager.launcher import UnitState
 from scalable.manager.pools import ManagerSite
 from scalable.model import ComponentSpec, DeploymentSpec

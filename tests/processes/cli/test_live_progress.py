@@ -4,9 +4,9 @@ import re
 import signal
 
 import pytest
-from terminals import Terminal
 
 from scalable.session.displays import can_draw
+from terminals import Terminal
 
 # Calls wait for a file each, so that the numbers stay while the screen is read.
 WORKFLOW = """\

@@ -9,8 +9,8 @@ import threading
 
 import joblib
 import pytest
-from python_runs import run_python
 
+from python_runs import run_python
 from scalable import ScalableSession
 
 WAIT = "import threading; threading.Event().wait()"

@@ -13,9 +13,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from python_runs import gone
 
 from detached import change_constants
+from python_runs import gone
 from scalable import ScalableSession
 from scalable.providers.local import fork_server
 from scalable.providers.local.fork_server import ForkServerError, ForkServerProcess

@@ -1,8 +1,7 @@
 """``session.progress()`` in the process of a workflow: on a terminal, and in a log."""
 
-from terminals import Terminal
-
 from scalable import ScalableSession
+from terminals import Terminal
 
 # A file opens the gate: the numbers stay while the screen is read.
 WORKFLOW = """\

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from python_runs import run_python
 
 NOBODY = 65534

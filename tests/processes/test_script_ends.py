@@ -10,8 +10,8 @@ import textwrap
 
 import psutil
 import pytest
-from python_runs import gone
 
+from python_runs import gone
 from scalable.runs import read_run
 
 HEAD = """

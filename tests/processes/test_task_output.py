@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+
 from notebooks import execute, said
 from python_runs import run_python
-
 from scalable import ClusterError, ScalableClient, ScalableSession
 
 WORK = """\
