@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -16,11 +17,16 @@ VARYING = (
     (re.compile(r"\(nearest: [0-9a-f]{12}\)"), "(nearest: <digest>)"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"), "<instant>"),
     (re.compile(r"\b\d+(\.\d+)?\s+(ms|s|MiB|GiB|kiB)(?!\w)"), "<n>"),
+    (re.compile(r"(?<=scalable-)[0-9a-f]{6,8}\b(-[0-9a-f-]+)?"), "<id>"),
+    (re.compile(r"(?<=-)[0-9a-f]{6}(?=-\d+:)"), "<id>"),
+    (re.compile(r"^\d+_\d+ (?=RUNNING)", re.MULTILINE), "<job> "),
     (re.compile(r"(?<=[ :])/\S*/(?=\.scalable|total\.txt)"), ""),
     (re.compile(r"^(  )?task\s+.*$", re.MULTILINE), "<head>"),
     (re.compile(r"\b0 s\b"), "<n>"),
     (re.compile(r"[ \t]+"), " "),
 )
+#: Commands that only show a state, which others change.
+WATCHING = re.compile(r"squeue|grep|scalable (explain|report|status)\b")
 
 
 def blocks(page):
@@ -60,8 +66,11 @@ def shell(directory, more=()):
     return run
 
 
-def runs_as_it_stands(page, directory, more=()):
-    """Run the blocks of a page, and compare what is printed with what it shows."""
+def runs_as_it_stands(page, directory, more=(), patience=0.0):
+    """Run the blocks of a page, and compare what is printed with what it shows.
+
+    A command that only watches is repeated for that many seconds, until it shows the same.
+    """
     run = shell(directory, more)
     found = blocks(page)
     if "examples/" in (ROOT / page).read_text():
@@ -76,8 +85,13 @@ def runs_as_it_stands(page, directory, more=()):
             assert done.returncode == 0, f"{block}\n{done.stderr}"
         elif language == "console":
             for command, shown in commands(block):
-                done = run(command)
-                printed = normal(done.stdout)
-                if page == "README.md" and command == "scalable run":
-                    printed = printed.splitlines()[0]  # the report is described, not shown
+                deadline = time.monotonic() + (patience if WATCHING.match(command) else 0.0)
+                while True:
+                    done = run(command)
+                    printed = normal(done.stdout)
+                    if page == "README.md" and command == "scalable run":
+                        printed = printed.splitlines()[0]  # the report is described, not shown
+                    if printed == normal(shown) or time.monotonic() > deadline:
+                        break
+                    time.sleep(0.5)
                 assert printed == normal(shown), f"$ {command}\n{done.stdout}\n{done.stderr}"
