@@ -197,7 +197,8 @@ def explain_pool(pool: PoolFacts) -> Explanation:
         return Explanation(pool.tag, State.WAITING, Reason.FULL, words, _grow(pool), details)
     words = f"{name} has {workers}; {pool.busy_slots} of {pool.slots} slots are taken"
     if pool.status.launching:
-        words += f", and {counted(pool.status.launching, 'worker')} more are starting"
+        starting = counted(pool.status.launching, "more worker is", "more workers are")
+        words += f", and {starting} starting"
         words += _in_place(pool.status)
     state = State.RUNNING if pool.busy_slots else State.READY
     return Explanation(pool.tag, state, Reason.READY, words, "", details)
