@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scalable.cache.file import File
     from scalable.cache.key import KeyOptions
     from scalable.client.client import ScalableClient
-    from scalable.client.kept_failures import CallFailed
+    from scalable.client.failures import CallFailed
     from scalable.client.sweep import Sweep
     from scalable.clusters.connecting import connect
     from scalable.clusters.discovery import list_clusters
@@ -39,7 +39,7 @@ __version__ = "2.0.0.dev0"
 
 _SOURCES = {
     "AdaptiveScaler": "scalable.scaling",
-    "CallFailed": "scalable.client.kept_failures",
+    "CallFailed": "scalable.client.failures",
     "ClusterError": "scalable.errors",
     "CommandResult": "scalable.worker.command",
     "File": "scalable.cache.file",

@@ -40,17 +40,17 @@ def sum_of_doubles(where, n):
 
 
 def be_slow_to_make_clients(begun, told):
-    from scalable.client import bundle_client
+    from scalable.client import client
 
-    register = bundle_client.add_stream_handlers
+    share_memory = client.share_memory
 
-    def register_slowly(*args):
+    def share_slowly():
         begun.touch()
         while not told.exists():
             time.sleep(0.01)
-        register(*args)
+        share_memory()
 
-    bundle_client.add_stream_handlers = register_slowly
+    client.share_memory = share_slowly
 
 
 def test_a_worker_whose_first_nested_call_is_cancelled_at_once_runs_others(

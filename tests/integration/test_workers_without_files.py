@@ -69,7 +69,7 @@ def client(project):
 def waiting(client, project):
     """A call for a worker that is not there yet, made while no worker needs any files."""
     model = importlib.import_module("model_of_two")
-    assert not client._carries
+    assert not client._code.sends_files
     return client.submit(model.lazily, workers=["away-1"], pure=False)
 
 

@@ -216,7 +216,7 @@ def test_nothing_leaks(clients, eventually):
         return [str(key) for key in dask_scheduler.tasks if "-bundle-" in str(key)]
 
     for client in clients:
-        eventually(lambda client=client: client._line.bundles == 0, timeout=60)
+        eventually(lambda client=client: not client._line.followers, timeout=60)
     eventually(lambda: clients[0].run_on_scheduler(bundles) == [], timeout=60)
     eventually(
         lambda: (

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.client.caching_client import OTHERS, TOLD_NAMES, FoundCalls
+from scalable.client.caching import OTHERS, TOLD_NAMES, FoundCalls
 from scalable.model.cache_outcomes import (
     OTHER_REASONS,
     TOLD_REASONS,

@@ -17,7 +17,7 @@ from distributed.deploy.cluster import Cluster
 from distributed.utils import NoOpAwaitable
 
 from scalable.client.client import client_of
-from scalable.client.displayed_cluster import ANSWER_S, NOW_S, DisplayedCluster
+from scalable.client.overviews import ANSWER_S, NOW_S, DisplayedCluster
 from scalable.dask_compat.cluster import check_overrides, loop_runs, start_loop
 from scalable.errors import ClusterError
 from scalable.model.clusters import PoolStatus, pools_from_dict

@@ -6,56 +6,113 @@ offer. A *slot* is the capacity for one task on a worker.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, TypeVar, overload
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar, overload
+from weakref import WeakKeyDictionary
 
+from dask import annotate, get_annotations  # type: ignore[attr-defined]
 from dask.base import tokenize
 from dask.core import flatten
-from dask.utils import funcname
+from dask.utils import funcname, parse_timedelta
 from distributed import Future
+from distributed.diagnostics.plugin import NannyPlugin
 from distributed.utils_comm import pack_data
 
+from scalable.cache.calls import Purpose
 from scalable.cache.key import KeyOptions
 from scalable.client.backlog import CallOptions, time_limit
-from scalable.client.caching_client import CachingClient
-from scalable.client.debugging import debug_failed_task, run_failed_task
+from scalable.client.caching import TaskCache
+from scalable.client.code_upload import CodeUpload
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor import PoolExecutor
-from scalable.client.futures import CallFuture, call_futures_of
-from scalable.client.graphs import is_raw, prepare
-from scalable.client.kept_failures import KEEP, RAISE
-from scalable.client.overviews import overview_of
-from scalable.client.routing import (
-    ONE_SLOT,
-    Routing,
-    ask_known_slots,
-    has_slots,
-    slots_given,
-)
-from scalable.client.sweep import Sweep, rows_of
-from scalable.client.unsendable import (
+from scalable.client.executor_connection import ExecutorConnection, Notifications, with_reasons
+from scalable.client.failures import (
+    KEEP,
+    RAISE,
+    KeptFuture,
+    debug_failed_task,
     explained,
+    kept_values,
+    leave_out_our_frames,
     name_of,
     parts_of_call,
     parts_of_graph,
     parts_of_map,
+    run_failed_task,
+    shown_error,
+    unsendable_result,
 )
+from scalable.client.futures import CallFuture, call_futures_of, waits_for_calls
+from scalable.client.graphs import is_raw, prepare
+from scalable.client.overviews import explain_executors, explanation_of, overview_of
+from scalable.client.routing import (
+    DASK_KEYWORDS,
+    NO_DEFAULTS,
+    ONE_SLOT,
+    Route,
+    Routing,
+    ask_known_slots,
+    graph_route,
+    has_slots,
+    refuse_hidden,
+    slots_given,
+)
+from scalable.client.sweep import Sweep, rows_of
+from scalable.client.task_output import display
+from scalable.dask_compat.client import (
+    WAITS,
+    ClientHooks,
+    HookedClient,
+    facts_of,
+    keep_copy,
+    retry_soon,
+    seams,
+    survive_unpickling,
+    wait_for_futures,
+    waits_for_ended,
+)
+from scalable.dask_compat.comm import share_memory
+from scalable.dask_compat.worker import current_call
 from scalable.errors import ClusterError
 from scalable.model.cache_settings import CacheSettings
 from scalable.protocol.handlers import Handler
+from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call
 from scalable.protocol.measured import PROFILE
-from scalable.protocol.operations import PROFILES, TASKS
-from scalable.protocol.synchronous import in_place
+from scalable.protocol.operations import (
+    CODE,
+    CODE_ANNOTATION,
+    PROFILES,
+    RETRIED,
+    TAG_ANNOTATION,
+    TASKS,
+)
+from scalable.protocol.synchronous import caller_executors, in_place
+from scalable.protocol.task_output import TOPIC, ShowOutput
+from scalable.views.notebooks import render_overview
 
 logger = logging.getLogger("scalable.client")
 _Result = TypeVar("_Result")
 
 
-class ScalableClient(CachingClient):
+class _PlainTask(NamedTuple):
+    """Way to send tasks of one function with the same keywords, without any special case."""
+
+    #: First part of their keys.
+    name: str
+    annotations: Mapping[str, Any]
+    #: Keywords of ``distributed.Client.submit``.
+    options: Mapping[str, Any]
+
+
+class ScalableClient(HookedClient):
     """A ``distributed.Client`` that runs each task on a worker of the pool with the task's tag.
 
     Parameters
@@ -95,16 +152,137 @@ class ScalableClient(CachingClient):
         remembering: CacheSettings | None = None,
         **kwargs: Any,
     ) -> None:
-        routing = Routing(
+        seams.check()
+        leave_out_our_frames()
+        share_memory()
+        survive_unpickling()
+        #: Way in which tasks were sent, by function, and by tag, task and ``errors``.
+        self._plain: WeakKeyDictionary[Any, dict[Any, _PlainTask]] = WeakKeyDictionary()
+        self._routing = routing = Routing(
             lambda: not self.asynchronous,
             lambda: ask_known_slots(self._ask, self.cluster),
-            lambda: self._scheduler_facts.get(TASKS) if tasks is None else tasks,
+            lambda: facts_of(self).get(TASKS) if tasks is None else tasks,
             labels or {},
             tags,
         )
-        super().__init__(routing, address, *args, remembering=remembering, **kwargs)
+        self._code = CodeUpload(self)
+        self._line = line = ExecutorConnection(self, self._code.current_id)
+        self._cache = TaskCache(self, remembering)
+        self._news = Notifications(self, lambda: line.lender is not None, self._end_all)
+        hooks = ClientHooks(
+            handlers={**line.handlers(), CODE: self._code.receive},
+            followed=line.followers,
+            in_memory=line.task_in_memory,
+            erred=line.task_erred,
+            lost=line.task_lost,
+            scheduler_known=self._code.scheduler_known,
+            connected=self._code.start,
+            reconnected=self._reconnected,
+            before_cancel=line.interrupt_each,
+            before_close=self._before_close,
+            graph_annotations=self._graph_annotations,
+            layer_annotations=routing.layer_annotations,
+            before_tagged_graph=lambda: routing.keep_shuffles(self._ask, self.run_on_scheduler),
+            explained=partial(shown_error, self),
+            with_reasons=partial(with_reasons, self),
+            unreadable=unsendable_result,
+            values_in_place=partial(kept_values, self),
+        )
+        super().__init__(hooks, address, *args, **kwargs)
         # Dask sets a method of the instance.
         self.__dict__.pop("recreate_error_locally", None)
+        self._news.subscribe()
+
+    # What happens to the client -------------------------------------------------------------------
+
+    async def _reconnected(self) -> None:
+        """Renew the subscriptions to slots and notifications, which the scheduler has lost."""
+        self._plain.clear()
+        self._news.subscribe()
+        await self._line.reconnected()
+
+    def _end_all(self, error: ClusterError) -> None:
+        """Fail all unfinished tasks and all later ones, because the cluster stops."""
+        self._line.close(error)
+        self._fail_all(error)
+
+    def _before_close(self) -> None:
+        self._cache.report()
+        self._line.close()
+
+    def _graph_annotations(self) -> Mapping[str, Any]:
+        """Return the annotations of the graph that is about to be sent."""
+        code, routed = self._code.current_id(), graph_route.get().annotations
+        return {**routed, CODE_ANNOTATION: code} if code else routed
+
+    def _ask(self, operation: str, **arguments: Any) -> Any:
+        """Call an operation of the scheduler by its name, and return the answer."""
+        self._check_open()
+        assert self.scheduler is not None
+        return self.sync(getattr(self.scheduler, operation), **arguments)
+
+    def _serve_calls_of(self, lender: Lender) -> None:
+        """Mark the client as used only by the tasks of one worker, given its lender of slots."""
+        self._line.lender = lender
+
+    def _unfinished_calls(self) -> int:
+        """Return the number of tasks that wait or run, including those of executors."""
+        bundles, futures = self._line.followers, list(self.futures.items())
+        pending: int = sum(f.status == "pending" for key, f in futures if key not in bundles)
+        return pending + self._line.unfinished_calls
+
+    # Waits ----------------------------------------------------------------------------------------
+
+    def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a coroutine and wait. A task that waits for other tasks lends them its slot."""
+        loop: Any = self.loop
+        if not self.asynchronous and (
+            self.status != "running"
+            or os.getpid() != self._process
+            or loop.asyncio_loop.is_closed()
+        ):
+            self._check_open(func)
+        if func is wait_for_futures and call_futures_of(args[:1]):
+            func = waits_for_calls(func)
+        try:
+            if self.asynchronous or getattr(func, "__name__", "") not in WAITS:
+                return super().sync(func, *args, **kwargs)
+            if current_call() is not None and in_call():
+                return self._wait_in_call(func, args, kwargs)
+            if caller_executors or "IPython" in sys.modules:
+                with display.waiting():
+                    return self._wait_here(func, args, kwargs)
+            try:
+                return super().sync(func, *args, **kwargs)
+            finally:
+                if not display.is_idle:
+                    display.flush()
+        except Exception as error:
+            keep_copy(error, func, args)
+            raise
+
+    def _wait_here(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Wait in a notebook's cell, or in a thread that runs tasks meanwhile."""
+        if not caller_executors:
+            return super().sync(func, *args, **kwargs)
+        kwargs.pop("asynchronous", None)
+        timeout = parse_timedelta(kwargs.pop("callback_timeout", None))
+        waited = partial(func, *args, **kwargs)
+        return wait_in_call(self.loop, lambda: asyncio.wait_for(waited(), timeout))
+
+    def _wait_in_call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Wait in a task, whose slot is lent meanwhile."""
+        options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
+        ended = waits_for_ended(func)
+        if ended:
+            self._line.made_calls()  # if the result is lost, the wait may be long
+            take_lent_slot_back()
+        with nullcontext() if ended else slot_lent():
+            if any(options.values()):
+                return super().sync(func, *args, **options, **kwargs)
+            return wait_in_call(self.loop, func, *args, **kwargs)
+
+    # Tasks ----------------------------------------------------------------------------------------
 
     def submit(  # noqa: PLR0913 - Dask's keywords and ours
         self,
@@ -167,25 +345,72 @@ class ScalableClient(CachingClient):
             when both ``slots`` and ``n`` are given, or when ``slots`` is given for a function that
             accepts any keyword.
         """
-        n = slots_given(slots, n, func, kwargs)
-        tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
-        self._check_errors(func, errors)
-        pure = self._is_pure(pure, tag, kwargs)
-        call = self._cached_call(func, args, kwargs, (tag, task, cache))
-        if call is None:
-            func = self._resumable_function(func, kwargs, (tag, task, cache))
-        elif call.found is not None:
-            return self._known(key or call.key, call.found, tag, task)
+        asked, plain = (tag, task, errors), None
+        is_plain = (
+            type(func) is FunctionType
+            and slots is n is ONE_SLOT
+            and key is pure is cache is None
+            and DASK_KEYWORDS.isdisjoint(kwargs)
+            and self._routing.defaults is NO_DEFAULTS
+            and not get_annotations()
+        )
+        if is_plain and func in self._plain:
+            plain = self._plain[func].get(asked)
+        if plain is not None:
+            pure, key, options = False, f"{plain.name}-{uuid.uuid4()}", plain.options
+            annotations = plain.annotations
         else:
-            key, func = key or call.key, call.function
-        if key is None:
-            name = task or funcname(func)
-            key = f"{name}-{tokenize(func, kwargs, *args) if pure else uuid.uuid4()}"
-        self._run_failed_again([key])
-        self._line.made_calls()
-        with notes(key), explained(name_of(func), lambda: parts_of_call(func, args, kwargs)):
-            future = super().submit(in_place(func), *args, key=key, pure=pure, **route, **kwargs)
-        return self._kept([future], errors)[0]
+            own = func
+            n = slots_given(slots, n, func, kwargs)
+            route = self._routing.route(func, tag, n, task, kwargs)
+            _check_errors(func, errors)
+            pure = self._is_pure(pure, route.tag, kwargs)
+            purpose = Purpose(task or "", route.tag or "")
+            call = self._cache.call(func, args, kwargs, purpose, cache)
+            if call is None:
+                func = self._cache.resumable(func, kwargs, purpose, cache)
+            elif call.found is not None:
+                return self._cache.known(key or call.key, call.found, purpose)
+            else:
+                key, func = key or call.key, call.function
+            if key is None:
+                name = task or funcname(func)
+                key = f"{name}-{tokenize(func, kwargs, *args) if pure else uuid.uuid4()}"
+            options, annotations = route.options, route.annotations(key)
+            if is_plain and not pure:
+                self._note_plain(own, asked, key, route)
+        if key in self.futures and self.futures[key].status == "error":
+            self._retry_now([Future(key, self)])  # Dask would answer with the failed future
+        if self._line.lender is not None or current_call() is not None:
+            self._line.made_calls()
+        sent = in_place(func) if caller_executors else func
+        try:
+            with annotate(**annotations):
+                future = super().submit(sent, *args, key=key, pure=pure, **options, **kwargs)
+        except TypeError:
+            with explained(name_of(func), lambda: parts_of_call(func, args, kwargs)):
+                raise
+        return future if errors == RAISE else self._kept([future])[0]
+
+    def _note_plain(self, func: Callable[..., Any], asked: Any, key: str, route: Route) -> None:
+        """Note how a task was sent, for the next tasks of the function, unless that may change."""
+        name, task = asked[1] or funcname(func), asked[1]
+        is_known = TAG_ANNOTATION not in route.noted and (route.tag is None or route.options)
+        if is_known and not self._cache.concerns(func, task):
+            noted = _PlainTask(name, route.annotations(key), route.options)
+            self._plain.setdefault(func, {})[asked] = noted
+
+    def _kept(self, futures: Iterable[Future[Any]]) -> list[Future[Any]]:
+        """Return the futures, made to keep failures as values."""
+        # A future of another class has its result already.
+        return [KeptFuture(f.key, self) if type(f) is Future else f for f in futures]
+
+    def _retry_now(self, futures: list[Future[Any]]) -> None:
+        """Run failed tasks again."""
+        if self.asynchronous:
+            retry_soon(self, futures)
+        else:
+            self.retry(futures)
 
     def map(  # noqa: PLR0913 - Dask's keywords and ours
         self,
@@ -217,29 +442,30 @@ class ScalableClient(CachingClient):
             One future for each task, in the order of the elements.
         """
         n = slots_given(slots, n, func, kwargs)
-        tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
-        self._check_errors(func, errors)
-        pure = self._is_pure(pure, tag, kwargs)
+        route = self._routing.route(func, tag, n, task, kwargs)
+        _check_errors(func, errors)
+        pure = self._is_pure(pure, route.tag, kwargs)
         self._line.made_calls()
-        name = name_of(func)
+        name, purpose = name_of(func), Purpose(task or "", route.tag or "")
         parts = partial(parts_of_map, func, iterables, kwargs)
 
         def send(function: Callable[..., Any], *columns: Any, key: Any) -> Any:
-            with notes(key if isinstance(key, str) else task or name), explained(name, parts):
+            noted = route.annotations(key if isinstance(key, str) else task or name)
+            with annotate(**noted), explained(name, parts):
                 return super(ScalableClient, self).map(
-                    in_place(function), *columns, key=key, pure=pure, **route, **kwargs
+                    in_place(function), *columns, key=key, pure=pure, **route.options, **kwargs
                 )
 
-        asked = tag, task, cache
         known = self.futures.copy()  # a new task may fail before the next lines
         if key is None:
-            futures = self._map_cached(func, iterables, kwargs, asked, send)
+            futures = self._cache.map(func, iterables, kwargs, purpose, cache, send)
         else:
-            futures = send(self._resumable_function(func, kwargs, asked), *iterables, key=key)
+            own = self._cache.resumable(func, kwargs, purpose, cache)
+            futures = send(own, *iterables, key=key)
         failed = [f for f in futures if f.key in known and f.status == "error"]
         if failed:
             self._retry_now(failed)
-        return self._kept(futures, errors)
+        return futures if errors == RAISE else self._kept(futures)
 
     def _is_pure(self, pure: bool | None, tag: str | None, options: Mapping[str, Any]) -> bool:
         if options.get("actor") or options.get("actors"):
@@ -325,6 +551,62 @@ class ScalableClient(CachingClient):
         futures = [self.submit(func, **asked, **kwargs, **row) for row in rows]  # type: ignore[arg-type]
         return Sweep(self, rows, futures, frame)
 
+    def compute(
+        self,
+        collections: Any,
+        *args: Any,
+        tag: str | None = None,
+        slots: int = ONE_SLOT,
+        n: int = ONE_SLOT,
+        task: str | None = None,
+        resources: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Compute collections on the workers of a pool, and return futures of the results.
+
+        Parameters
+        ----------
+        collections
+            A collection, or a list of collections.
+        tag, slots, n, task
+            As in :meth:`submit`, for each task of the graphs.
+        resources, *args, **options
+            Other arguments of ``distributed.Client.compute``.
+
+        Raises
+        ------
+        ClusterError
+            When no pool has the tag, or no worker of the pool has enough slots.
+        """
+        with self._routing.graphs(tag, slots_given(slots, n), task, resources):
+            return super().compute(collections, *args, **options)
+
+    def persist(
+        self,
+        collections: Any,
+        *args: Any,
+        tag: str | None = None,
+        slots: int = ONE_SLOT,
+        n: int = ONE_SLOT,
+        task: str | None = None,
+        resources: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Compute collections on the workers of a pool, and return collections of the results.
+
+        Parameters
+        ----------
+        collections, tag, slots, n, task, resources, *args, **options
+            As in :meth:`compute`.
+
+        Raises
+        ------
+        ClusterError
+            As in :meth:`compute`.
+        """
+        with self._routing.graphs(tag, slots_given(slots, n), task, resources):
+            return super().persist(collections, *args, **options)
+
     def get(  # type: ignore[override]  # noqa: PLR0913 - Dask's further options are keywords
         self,
         dsk: Any,
@@ -379,11 +661,11 @@ class ScalableClient(CachingClient):
                 raise ClusterError("tags= needs a plain dict as graph", hint="give tag= instead")
             if cache:
                 raise ClusterError("cache= needs a plain dict as graph, not a Dask graph")
-            with self._routed(tag, n, task, resources):
+            with self._routing.graphs(tag, n, task, resources):
                 return super().get(dsk, keys, sync=sync, **options)
         tag, n, task = self._routing.asked(tag, n, task)
         whole = self._routing.annotations(tag, resources, n, task)
-        dsk = self._cached_nodes(dsk, tags or {}, (tag, task, cache))
+        dsk = self._cache.nodes(dsk, tags or {}, Purpose(task or "", tag or ""), cache)
         graph = prepare(dsk, keys, tag, tags)
         routes = {
             t: whole if t == tag else self._routing.annotations(t, resources)
@@ -543,6 +825,84 @@ class ScalableClient(CachingClient):
             return str(super().dashboard_link)
         return str(self._ask(Handler.LIVE_PAGE))
 
+    def explain(self, about: Any = None) -> Any:
+        """Return why a task or a pool waits, or why a task has failed.
+
+        Parameters
+        ----------
+        about
+            Future of a task (including those of executors), tag of a pool, key of a task or its
+            prefix, or name of a task. None for all pools and all waiting tasks.
+
+        Returns
+        -------
+        Explanation or Explanations
+            ``sentence``, ``advice`` and ``details`` about one task, or the explanations of pools
+            and of the waiting tasks, grouped by reason. ``print`` shows both. An asynchronous
+            client returns an awaitable object.
+
+        Raises
+        ------
+        ClusterError
+            When the scheduler was not started by scalable.
+        """
+        if isinstance(about, CallFuture):
+            return explain_executors(self, self._line, about)
+        return self.sync(explanation_of, self, about)
+
+    def _repr_html_(self) -> str:
+        overview = overview_of(self)
+        facts: list[tuple[str, Any]] = []
+        if self.scheduler is not None:
+            facts.append(("Scheduler", self.scheduler.address))
+        name = "" if overview is None else str(overview.cluster.get("name") or "")
+        return render_overview(type(self).__name__, name, self.status, overview, facts=facts)
+
+    def show_output(self) -> Any:
+        """Show the output of the cluster's tasks in this process, after their tag in brackets.
+
+        In a notebook it appears in the cell that waits for tasks. A session shows the output of its
+        own cluster's tasks without this call. Workers that are threads of this process print here
+        anyway. At most 16,000 characters of a worker's output are shown every 0.2 s. An
+        asynchronous client returns a coroutine.
+        """
+        self._line.shows_output = True
+        self.subscribe_topic(TOPIC, display.show_event)
+        # What ``distributed.print`` prints on the worker has the topic above.
+        self.subscribe_topic("print", lambda _: None)
+        return self.register_plugin(ShowOutput())
+
+    def register_plugin(self, plugin: Any, name: str | None = None) -> Any:
+        """Register a plugin. ClusterError for a NannyPlugin if the workers have no nannies."""
+        if isinstance(plugin, NannyPlugin):
+            workers = self.scheduler_info()["workers"].values()
+            if not any(worker.get("nanny") for worker in workers):
+                error = ClusterError(
+                    f"the NannyPlugin {type(plugin).__name__} would do nothing: the workers of "
+                    "this cluster have no nannies",
+                    hint="use a WorkerPlugin, which runs in each worker, or `env:` of the "
+                    "component for environment variables",
+                )
+                if workers:
+                    raise error
+                if facts_of(self).get(CODE):
+                    logger.warning("%s", error)
+        return super().register_plugin(plugin, name)
+
+    def sync_code(self) -> list[str]:
+        """Make workers run the workflow's files as they are now, including edited files.
+
+        This process keeps what it has imported. Needed only after an edit without a reload:
+        modules that are reloaded, or imported by a new process, reach the workers automatically.
+
+        Returns
+        -------
+        list of str
+            Names of the modules that differ from what was sent to the workers before, and names of
+            other uploaded files that differ.
+        """
+        return self._code.read_again()
+
     def worker_count(self, tag: str | None = None) -> int:
         """Return the number of connected workers of a tag, or of all workers without a tag."""
         workers = self._ask("identity", n_workers=-1)["workers"].values()
@@ -585,7 +945,7 @@ class ScalableClient(CachingClient):
         finally:
             self._routing.defaults = before
 
-    # Many tasks ---------------------------------------------------------------------------------
+    # Many tasks -----------------------------------------------------------------------------------
 
     def executor(
         self,
@@ -628,28 +988,44 @@ class ScalableClient(CachingClient):
         if self.asynchronous:
             raise ClusterError("client.executor() needs a client that is not asynchronous")
         n = slots_given(slots, n)
-        tag, route, _ = self._routing.route(None, tag, n, task, {})
-        self._follow_slots()
+        route = self._routing.route(None, tag, n, task, {})
+        tag = route.tag
+        self._line.request_slots()
         options = CallOptions(
             name=task or tag or "call",
             tag=tag or "",
             slots_per_call=int(n),
-            resources=route.get("resources"),
+            resources=route.options.get("resources"),
             task=task,
             timeout_s=timeout_s,
             stream_output=stream_output,
             record_calls=record_calls,
         )
-        self._warn_of_retries(task)
+        if task in facts_of(self).get(RETRIED, ()):
+            logger.warning(
+                "task %r has `retries:` or `memory_on_retry:`, which executors ignore: use "
+                "submit() or map() of the client for tasks that are to be retried",
+                task,
+            )
         logger.debug("executor made: %s", options)
         return PoolExecutor(
             self._line,
             Dispatcher(self._line, options),
             partial(overview_of, self),
-            partial(self._cached_function, tag=tag, task=task, cache=cache),
+            partial(self._cache.function, purpose=Purpose(task or "", tag or ""), cache=cache),
         )
 
     pool = executor
+
+
+def _check_errors(func: Callable[..., Any], errors: str) -> None:
+    if errors != RAISE:
+        refuse_hidden(func, ["errors"])
+    if errors not in (RAISE, KEEP):
+        raise ClusterError(
+            f"errors={errors!r}: errors must be {RAISE!r} or {KEEP!r}",
+            hint="bind a parameter of the function with functools.partial",
+        )
 
 
 def client_of(cluster: Any) -> Any:

@@ -24,6 +24,7 @@ from distributed import Future
 
 from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, SingleCalls
 from scalable.client.executor_connection import ExecutorConnection
+from scalable.client.failures import name_of, parts_of_call, unsendable
 from scalable.client.futures import CallFuture, Whereabouts
 from scalable.client.in_flight import (
     AHEAD,
@@ -33,7 +34,6 @@ from scalable.client.in_flight import (
     BundlesInFlight,
     BundleSizing,
 )
-from scalable.client.unsendable import name_of, parts_of_call, unsendable
 from scalable.errors import ClusterError
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.protocol.messages import Found, Reference, dump_calls, dump_function

@@ -9,28 +9,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dask import annotate  # type: ignore[attr-defined]
 from dask.sizeof import sizeof
 from dask.utils import key_split
-from distributed import Client, Future
+from distributed import Client, Future, Scheduler
 from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
+from scalable.client.failures import refuse_unsendable
 from scalable.client.task_output import display
-from scalable.client.unsendable import refuse_unsendable
-from scalable.dask_compat.client import gather, send_to_scheduler, submitted_by
+from scalable.dask_compat.client import (
+    facts_of,
+    gather,
+    send_to_scheduler,
+    submitted_by,
+    why_closed,
+)
 from scalable.errors import ClusterError
 from scalable.protocol.failures import LostWorkers, OutOfMemory, WalltimeReached
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.lending import Lender, made_calls
 from scalable.protocol.messages import Pickled, Reference
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
+    BUNDLES,
     CODE,
+    ENDING_TOPIC,
     GIVEN_UP,
     INTERRUPT,
     OUTCOMES,
@@ -38,8 +46,10 @@ from scalable.protocol.operations import (
     RETURNED,
     SLOTS,
     TIMED_OUT,
+    WAITING_TOPIC,
 )
 from scalable.protocol.task_output import STDOUT
+from scalable.scheduler.bundle_relay import BundleRelay
 
 logger = logging.getLogger("scalable.client")
 
@@ -93,10 +103,14 @@ class ExecutorConnection:
     """Connection of one client's executors to the scheduler."""
 
     def __init__(self, client: Client, code: Callable[[], str] = str) -> None:
-        self._client, self._code = client, code
+        # ``code`` returns the id of the code that tasks run (:mod:`scalable.protocol.code`), or "".
+        self._client, self.code = client, code
         self._slots: dict[str, int] | None = None
         self._slot_followers: weakref.WeakSet[SlotFollower] = weakref.WeakSet()
-        self._followers: dict[str, BundleFollower] = {}
+        #: Followers of the sent bundles that were not passed to :meth:`forget_bundle` yet, by key.
+        self.followers: dict[str, BundleFollower] = {}
+        #: Whether the scheduler can interrupt running tasks, or None before it was queried.
+        self._can_interrupt: bool | None = None
         #: The client shows the output of all tasks.
         self.shows_output = False
         #: Lender of the worker whose tasks alone use the client, or None for other clients.
@@ -131,7 +145,7 @@ class ExecutorConnection:
     @property
     def why_closed(self) -> str:
         """Reason why the client takes no more tasks."""
-        return str(getattr(self._client, "_ended", None) or "the client is closed")
+        return why_closed(self._client)
 
     def call_soon(self, function: Callable[..., Any], *args: Any) -> None:
         """Schedule a function in the client's event loop. May be called from any thread."""
@@ -143,21 +157,12 @@ class ExecutorConnection:
         assert self._client.loop is not None
         self._client.loop.call_later(seconds, function)
 
-    def code(self) -> str:
-        """Return the id of the code that tasks run (:mod:`scalable.protocol.code`), or ``""``."""
-        return self._code()
-
     def made_calls(self) -> Any:
         """Record that this thread's task has submitted tasks. Return that task's key, or None."""
         owned = self.lender is not None and not self.in_event_loop
         return made_calls(self.lender if owned else None)
 
     # Slots and backlog --------------------------------------------------------------------------
-
-    @property
-    def knows_slots(self) -> bool:
-        """True if the scheduler was queried for the slots of each tag."""
-        return self._slots is not None
 
     def follow_slots(self, follower: SlotFollower) -> None:
         """Register an object to wake when slot counts change, and to close with the client."""
@@ -170,8 +175,34 @@ class ExecutorConnection:
         for follower in list(self._slot_followers):
             follower.wake()
 
-    def reconnected(self, slots: dict[str, int]) -> None:
-        """Handle a reconnection: store the slots, and report the waiting tasks again."""
+    def request_slots(self) -> None:
+        """Ask the scheduler to report the slots of each tag, now and after each change."""
+        if self._slots is not None:
+            return
+        if not self.wait_for(self._interrupts):  # the scheduler was not started by scalable
+            self._client.register_plugin(BundleRelay())
+        self.set_slots({})
+        self.set_slots(self.wait_for(self._follow))
+
+    async def _interrupts(self) -> bool:
+        """Return whether the scheduler passes on messages about bundles and interruptions."""
+        scheduler: Any = self._client.scheduler
+        return bool(await scheduler.get_metadata(keys=[BUNDLES], default=False))
+
+    async def _follow(self) -> dict[str, int]:
+        follow = getattr(self._client.scheduler, Handler.FOLLOW_SLOTS)
+        slots: dict[str, int] = await follow(client=self._client.id)
+        return slots
+
+    async def reconnected(self) -> None:
+        """Request the slots again, and report the waiting tasks again."""
+        if self._slots is None:
+            return
+        try:
+            slots = await self._follow()
+        except OSError as error:  # the connection broke again, and will be restored
+            logger.debug("could not resume the reports of slots for %s: %r", self.client_id, error)
+            return
         for follower in list(self._slot_followers):
             follower.report_again()
         self.set_slots(slots)
@@ -203,11 +234,6 @@ class ExecutorConnection:
 
     # Bundles ------------------------------------------------------------------------------------
 
-    @property
-    def bundles(self) -> int:
-        """Number of sent bundles that have not been passed to :meth:`forget_bundle` yet."""
-        return len(self._followers)
-
     def submit_bundle(
         self,
         key: str,
@@ -219,7 +245,7 @@ class ExecutorConnection:
         parent: Any = None,
     ) -> Future[Any]:
         """Submit a bundle as one Dask task. ``parent`` is the submitting task's key, or None."""
-        self._followers[key] = follower
+        self.followers[key] = follower
         function, *args = call
         with annotate(**annotations), submitted_by(parent):
             # Not ``self._client.submit``, which would route the bundle by tag a second time.
@@ -229,12 +255,20 @@ class ExecutorConnection:
 
     def forget_bundle(self, key: str) -> None:
         """Stop passing on the messages about a bundle."""
-        self._followers.pop(key, None)
+        self.followers.pop(key, None)
 
     def interrupt(self, key: Any, number: int | None = None) -> None:
         """Interrupt a task of a bundle by position, a single task (None) or ``EVERY`` task."""
         logger.debug("requesting the scheduler to interrupt %s (task %s)", key, number)
         self._send({"op": INTERRUPT, "key": key, "number": number})
+
+    async def interrupt_each(self, keys: Iterable[Any]) -> None:
+        """Interrupt single tasks, except those that another client waits for, if possible."""
+        if self._can_interrupt is None:
+            self._can_interrupt = await self._interrupts()
+        if self._can_interrupt:
+            for key in keys:
+                self.interrupt(key)
 
     async def fetch(self, future: Future[Any]) -> Any:
         """Return the result of one of the client's futures. Runs in the client's event loop."""
@@ -273,7 +307,7 @@ class ExecutorConnection:
         reference.future = await self._scattered(reference.value, tag)
 
     async def _scattered(self, value: Any, tag: str) -> Future[Any]:
-        return await scattered(self._client, value, tag, is_ours=self.knows_slots)
+        return await scattered(self._client, value, tag, is_ours=self._slots is not None)
 
     def wait_for(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a coroutine function in the client's event loop, and return its result."""
@@ -284,43 +318,31 @@ class ExecutorConnection:
 
     # News of Dask tasks, from the client --------------------------------------------------------
 
-    @property
-    def followed_keys(self) -> Container[Any]:
-        """Keys of the sent bundles that have not been passed to :meth:`forget_bundle` yet."""
-        return self._followers.keys()
-
-    def followed(self) -> list[str]:
-        return list(self._followers)
-
-    def task_in_memory(self, key: Any) -> None:
+    def task_in_memory(self, key: str) -> None:
         """Notify the follower of a bundle that the bundle's Dask task has succeeded."""
-        if key in self._followers:
-            self._followers[key].in_memory(key)
+        self.followers[key].in_memory(key)
 
-    def task_erred(self, key: Any, error: BaseException) -> None:
+    def task_erred(self, key: str, error: BaseException) -> None:
         """Notify the follower of a bundle that the bundle's Dask task has failed."""
-        if key in self._followers:
-            self._followers[key].erred(key, error)
+        self.followers[key].erred(key, error)
 
-    def task_lost(self, key: Any, *, with_all: bool) -> None:
+    def task_lost(self, key: str, *, with_all: bool) -> None:
         """Notify the follower of a lost bundle. ``with_all`` means a restarted or new scheduler."""
-        if key not in self._followers:
-            return
         logger.debug("bundle %s is unknown to the scheduler", key)
         if not with_all:
-            self._followers[key].lost(key)
-        if key in self._followers:
+            self.followers[key].lost(key)
+        if key in self.followers:
             error = ClusterError(
                 "the task was lost: the cluster was restarted, or lost an object that it needs",
                 hint="send large objects again, and submit the task again",
             )
-            self._followers[key].erred(key, error)
+            self.followers[key].erred(key, error)
 
     def _passed_on(self, event: str) -> Callable[..., None]:
         """Return a handler that passes a message to the follower of the message's bundle."""
 
         def handle(key: str, **message: Any) -> None:
-            follower = self._followers.get(key)
+            follower = self.followers.get(key)
             if follower is None:
                 return
             try:
@@ -394,8 +416,9 @@ def is_near(client: Client) -> bool | None:
 
 async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledWorker:
     """Return a lost task's error with the reasons why its workers were lost."""
-    facts = getattr(client, "_scheduler_facts", {})
-    if isinstance(error, OutOfMemory | LostWorkers | WalltimeReached) or not facts.get(CODE):
+    if isinstance(error, OutOfMemory | LostWorkers | WalltimeReached):
+        return error
+    if not facts_of(client).get(CODE):
         return error
     lost = str(getattr(error.last_worker, "name", ""))
     try:
@@ -411,3 +434,42 @@ async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledW
         final = reasons[-1]
         return OutOfMemory(name, last, allowed, final.memory, final.memory, final.component)
     return LostWorkers(name, last, allowed, [(known.name, known.reason) for known in reasons])
+
+
+# Notifications ------------------------------------------------------------------------------------
+
+
+class Notifications:
+    """Receiver of the scheduler's notifications in a client outside the scheduler's process.
+    ``in_call`` returns whether only tasks use the client. When the cluster starts to stop, ``end``
+    is called once with the error for all tasks.
+    """
+
+    def __init__(
+        self, client: Client, in_call: Callable[[], bool], end: Callable[[ClusterError], None]
+    ) -> None:
+        self._client, self._in_call, self._end = client, in_call, end
+        self._ends = False
+
+    def subscribe(self) -> None:
+        """Subscribe to the scheduler's notifications. A new connection has to subscribe again."""
+        if not isinstance(getattr(self._client.cluster, "scheduler", None), Scheduler):
+            self._client.subscribe_topic(WAITING_TOPIC, self._waiting)
+            self._client.subscribe_topic(ENDING_TOPIC, self._ending)
+
+    def _waiting(self, event: tuple[float, Any]) -> None:
+        clients, words = event[1]["clients"], event[1]["words"]
+        if not self._in_call() and (not clients or self._client.id in clients):
+            logger.warning("%s", words)
+
+    def _ending(self, event: tuple[float, Any]) -> None:
+        if self._in_call() or self._ends:
+            return
+        self._ends = True
+        name, reason = event[1]["name"], event[1]["reason"]
+        error = ClusterError(
+            f"{f'cluster {name!r}' if name else 'the cluster'} has ended: {reason}",
+            hint="start a cluster, and submit the tasks again",
+        )
+        logger.warning("%s", error.message)
+        self._end(error)

@@ -20,8 +20,8 @@ from distributed.scheduler import KilledWorker
 from scalable import settings
 from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, ValueOrError
 from scalable.client.executor_connection import ExecutorConnection
+from scalable.client.failures import with_package
 from scalable.client.futures import CallFuture, MeasuredCalls
-from scalable.client.unsendable import with_package
 from scalable.dask_compat.client import not_loaded
 from scalable.errors import NoWorkersError
 from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory, note_call, shown_arguments

@@ -80,7 +80,14 @@ class OwnCode:
 
     def table(self) -> CodeTable:
         """Return the current table: the same object as long as nothing has changed."""
-        if self._table is None or self._has_changed():
+        # Checked for each task: no function is called as long as nothing has changed.
+        modules = sys.modules
+        changed = self._table is None or len(modules) != self._modules or sys.path != self._path
+        for name, known in () if changed else self._loaded.items():
+            if getattr(modules.get(name), "__spec__", None) is not known.spec:
+                changed = True
+                break
+        if changed:
             with self._lock:
                 self._scan()
         if time.monotonic() - self._looked_at > LOOK_S:
@@ -104,15 +111,6 @@ class OwnCode:
             return [
                 n for n, known in self._loaded.items() if before.get(n, known.code) != known.code
             ]
-
-    def _has_changed(self) -> bool:
-        if len(sys.modules) != self._modules or sys.path != self._path:
-            return True
-        modules = sys.modules
-        return any(
-            getattr(modules.get(name), "__spec__", None) is not known.spec
-            for name, known in self._loaded.items()
-        )
 
     def _scan(self, *, anew: bool = False) -> None:
         """Read new and reloaded modules. ``anew`` omits the warnings about edited files."""

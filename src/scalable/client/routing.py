@@ -7,14 +7,16 @@ import functools
 import inspect
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dask import annotate, get_annotations  # type: ignore[attr-defined]
+from dask import get_annotations  # type: ignore[attr-defined]
 from dask.utils import funcname, key_split
 
+from scalable.dask_compat.scheduler_extensions import shuffle_mender
 from scalable.errors import ClusterError
 from scalable.protocol.handlers import Handler
 from scalable.protocol.measured import TASK_ANNOTATION
@@ -29,11 +31,56 @@ class _DefaultSlots(int):
 
 
 ONE_SLOT: Final[int] = _DefaultSlots(1)
+#: Tag, slots and task without ``client.use``.
+NO_DEFAULTS: Final = (None, ONE_SLOT, None)
 #: Keywords that route tasks. As annotations they have the same meaning.
 ROUTING: Final = ("tag", "slots", "n", "task")
+#: Keywords of a task that are Dask's, not the function's.
+DASK_KEYWORDS: Final = frozenset(
+    {
+        "actor",
+        "actors",
+        "allow_other_workers",
+        "fifo_timeout",
+        "priority",
+        "resources",
+        "retries",
+        "workers",
+    }
+)
 #: Stands among a function's parameters if it may take any keyword.
 _ANY: Final = "**"
 _parameters: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Route:
+    """Workers to which tasks are sent."""
+
+    tag: str | None
+    task: str | None
+    #: Keywords of ``distributed.Client.submit``.
+    options: Mapping[str, Any]
+    #: Annotations of all tasks.
+    noted: Mapping[str, Any]
+
+    def annotations(self, key: Any) -> Mapping[str, Any]:
+        """Return the annotations of a task with the given key."""
+        if self.task is None or key_split(key) == self.task:
+            return self.noted
+        return {**self.noted, TASK_ANNOTATION: self.task}
+
+
+@dataclass(frozen=True)
+class GraphRoute:
+    """Tag, task and Dask annotations of the graphs sent in a context."""
+
+    tag: str | None = None
+    task: str | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+
+
+graph_route: ContextVar[GraphRoute] = ContextVar("graph_route", default=GraphRoute())  # noqa: B039 - it is frozen
 
 
 class Routing:
@@ -56,8 +103,10 @@ class Routing:
         self._known = KnownSlots()
         self._warned_untagged = False
         self._asked_pools = False
+        #: True if shuffles are known to stay within pools, None before the scheduler was queried.
+        self._shuffles_stay: bool | None = None
         #: Tag, slots and task of tasks that are given none.
-        self.defaults: tuple[str | None, int, str | None] = (None, ONE_SLOT, None)
+        self.defaults: tuple[str | None, int, str | None] = NO_DEFAULTS
 
     def route(
         self,
@@ -66,8 +115,8 @@ class Routing:
         n: int,
         task: str | None,
         kwargs: dict[str, Any],
-    ) -> tuple[str | None, dict[str, Any], Callable[[Any], AbstractContextManager[Any]]]:
-        """Return a task's tag, its Dask keywords, and a function that makes its annotation context.
+    ) -> Route:
+        """Return the route of a task with some Dask keywords, from which it takes ``resources``.
         Raises ClusterError for an unknown tag or task, a task of another component, or too many
         slots, and TypeError if ``func`` has a parameter named ``tag``, ``n`` or ``task``.
         """
@@ -91,31 +140,22 @@ class Routing:
             n = slots_given(noted.get("slots", n), noted.get("n", n))
         return tag if task is None else self._tag_of_task(task, tag), n, task
 
-    def _route(
-        self, tag: str | None, n: int, task: str | None, kwargs: dict[str, Any]
-    ) -> tuple[str | None, dict[str, Any], Callable[[Any], AbstractContextManager[Any]]]:
+    def _route(self, tag: str | None, n: int, task: str | None, kwargs: dict[str, Any]) -> Route:
         if task is not None:
             tag = self._tag_of_task(task, tag)
-        annotations: dict[str, Any] = {}
-        route: dict[str, Any] = {}
+        noted: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if tag is None:
             if n is not ONE_SLOT:
                 raise ClusterError("slots= counts slots of a pool: give the tag too")
         else:
             known = self._check(tag, n)
             if not known:
-                annotations[TAG_ANNOTATION] = tag
+                noted[TAG_ANNOTATION] = tag
             if known is not None:
-                route["resources"] = {**(kwargs.pop("resources", None) or {}), tag: int(n)}
-
-        logger.debug("task %s is routed to tag %s with %s", task, tag, route)
-
-        def notes(key: Any) -> AbstractContextManager[Any]:
-            if task is not None and key_split(key) != task:
-                annotations[TASK_ANNOTATION] = task
-            return annotate(**annotations) if annotations else nullcontext()
-
-        return tag, route, notes
+                options["resources"] = {**(kwargs.pop("resources", None) or {}), tag: int(n)}
+        logger.debug("task %s is routed to tag %s with %s", task, tag, options)
+        return Route(tag, task, options, noted)
 
     def annotations(
         self,
@@ -126,10 +166,60 @@ class Routing:
     ) -> dict[str, Any]:
         """Return the Dask annotations of a graph with a tag or task. Errors as in :meth:`route`."""
         given: dict[str, Any] = {"resources": resources} if resources else {}
-        _, route, notes = self._route(tag, n, task, given)
-        with notes(None):
-            noted = {k: v for k, v in get_annotations().items() if k not in ROUTING}
-        return {**noted, **given, **route}
+        route = self._route(tag, n, task, given)
+        noted = {k: v for k, v in get_annotations().items() if k not in ROUTING}
+        return {**noted, **route.annotations(None), **given, **route.options}
+
+    @contextmanager
+    def graphs(
+        self, tag: str | None, n: int, task: str | None, resources: dict[str, Any] | None
+    ) -> Iterator[None]:
+        """Annotate the graphs that are sent in the block, so that they run in the tag's pool."""
+        tag, n, task = self.asked(tag, n, task)
+        if tag is None and task is None and n is ONE_SLOT and resources is None:
+            yield  # an enclosing block may have set a route
+            return
+        annotations = self.annotations(tag, resources, n, task)
+        token = graph_route.set(GraphRoute(tag, task, annotations))
+        try:
+            yield
+        finally:
+            graph_route.reset(token)
+
+    def layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
+        """Return a layer's annotations, routed by its own tag or by the graph's tag."""
+        asked = {name: annotations[name] for name in ROUTING if annotations.get(name) is not None}
+        resources = annotations.get("resources")
+        if callable(resources) or not (asked or resources):
+            return annotations
+        n = slots_given(asked.get("slots", ONE_SLOT), asked.get("n", ONE_SLOT))
+        whole = graph_route.get()
+        tag, task = asked.get("tag"), asked.get("task")
+        if tag is None and task is None:
+            # Dask would let the layer's resources replace those of the graph.
+            resources = {**whole.annotations.get("resources", {}), **(resources or {})}
+            if n is ONE_SLOT:
+                return {**annotations, "resources": resources}
+            tag, task = whole.tag, whole.task
+        return {**annotations, **self.annotations(tag, resources, n, task)}
+
+    def keep_shuffles(self, ask: Callable[..., Any], run: Callable[..., Any]) -> None:
+        """Keep shuffles within pools on a scheduler that was not started by scalable.
+        ``ask`` calls an operation of the scheduler, and ``run`` runs a function there.
+        """
+        if self._shuffles_stay is not None or not self._can_ask():
+            return
+        self._shuffles_stay = bool(ask("get_metadata", keys=[CONTROLLER], default=False))
+        if self._shuffles_stay:
+            return
+        logger.debug("requesting the scheduler to keep shuffles within pools")
+        try:
+            run(shuffle_mender())
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ClusterError(
+                f"the scheduler cannot keep the shuffles of collections within a pool: {error}",
+                hint="compute without a tag, or on a scheduler that scalable started",
+            ) from error
 
     def has_pools(self) -> bool:
         """Return whether the cluster is known to have pools. The scheduler is queried once."""

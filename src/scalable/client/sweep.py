@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distributed import Future, wait
+from distributed import Client, Future, wait
 
-from scalable.client.kept_failures import CallFailed
+from scalable.client.failures import CallFailed
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.units import seconds_of
-
-if TYPE_CHECKING:
-    from scalable.client.kept_failures import FailureKeepingClient
 
 #: Words for Dask's states of futures.
 STATES = {"finished": "done", "error": "failed"}
@@ -38,7 +35,7 @@ class Sweep:
 
     def __init__(
         self,
-        client: FailureKeepingClient,
+        client: Client,
         parameters: Iterable[Mapping[str, Any]],
         futures: Iterable[Future[Any]],
         frame: type[Any] | None = None,

@@ -26,7 +26,8 @@ class OutputDisplay:
         self._changed = threading.Condition()
         self._lines: deque[Line] = deque()
         self._left_out = 0
-        self._writing = False
+        #: True if no output is pending.
+        self.is_idle = True
         self._thread: threading.Thread | None = None
         #: Contexts of the threads that wait for tasks, which lead ipykernel to their cells.
         self._waiters: list[contextvars.Context] = []
@@ -34,6 +35,7 @@ class OutputDisplay:
     def show(self, descriptor: int, text: str) -> None:
         """Queue a string for display. Never blocks. Drops the oldest of too many strings."""
         with self._changed:
+            self.is_idle = False
             self._lines.append((descriptor, text))
             if len(self._lines) > MOST_LINES:
                 self._lines.popleft()
@@ -73,13 +75,9 @@ class OutputDisplay:
             with self._changed:
                 self._waiters.remove(context)
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self._lines or self._writing)
-
     def settle(self) -> None:
         """Show pending output in this thread's cell."""
-        if not self.is_empty:
+        if not self.is_idle:
             with self.waiting():
                 pass
 
@@ -87,7 +85,7 @@ class OutputDisplay:
         """Wait until all output is shown, but at most ``timeout_s`` seconds."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            while self._lines or self._writing:
+            while not self.is_idle:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     return
@@ -103,13 +101,12 @@ class OutputDisplay:
                 if self._left_out:
                     lines.insert(0, (STDERR, f"[{self._left_out} lines are left out]\n"))
                     self._left_out = 0
-                self._writing = True
                 context = self._waiters[-1].copy() if self._waiters else contextvars.Context()
             try:
                 context.run(_write, lines)
             finally:
                 with self._changed:
-                    self._writing = False
+                    self.is_idle = not self._lines
                     self._changed.notify_all()
 
 

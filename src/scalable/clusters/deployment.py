@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable.client.displayed_cluster import DisplayedCluster
+from scalable.client.overviews import DisplayedCluster
 from scalable.clusters.record import cluster_record, put_on_record
 from scalable.clusters.remote import RepeatedPull, StreamCopy
 from scalable.clusters.scheduler_services import SchedulerServices

@@ -8,12 +8,21 @@ import copy
 import logging
 import os
 import pickle
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from dask import annotate  # type: ignore[attr-defined]
 from dask._expr import Expr, HLGExpr, LLGExpr
@@ -21,7 +30,7 @@ from dask._task_spec import GraphNode
 from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, Future, get_client
 from distributed.client import FutureState, _MapExpr, _wait, futures_of
-from distributed.protocol.pickle import loads
+from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import (
     ToPickle,
     families,
@@ -29,6 +38,7 @@ from distributed.protocol.serialize import (
     pickle_loads,
     register_serialization_family,
 )
+from distributed.scheduler import KilledWorker
 from distributed.utils import set_thread_state
 from distributed.utils_comm import pack_data, unpack_remotedata
 
@@ -37,13 +47,21 @@ from scalable.errors import ClusterError
 from scalable.harmless import is_sendable
 from scalable.liveness import refuse_in_child
 from scalable.protocol.operations import KNOWN_ANNOTATION
+from scalable.protocol.synchronous import caller_executors
 
 logger = logging.getLogger("scalable.client")
 seams = Seams("client")
 
 _CLIENT = "distributed.client:Client"
-#: Names of Dask's coroutine functions that wait until tasks have finished.
-_WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait", "_get_dependencies"})
+#: Names of coroutine functions that wait until tasks have finished: Dask's, and ours.
+WAITS = frozenset(
+    {
+        *("_gather", "_result", "_exception", "_traceback", "_wait", "_get_dependencies"),
+        "wait_until_done",
+    }
+)
+#: Coroutine function of ``distributed.wait``.
+wait_for_futures: Callable[..., Any] = _wait
 
 
 @seams.relies_on(
@@ -53,29 +71,10 @@ _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait", "
     mentions("distributed.client:Future.traceback", "sync", "_traceback"),
     mentions("distributed.client:wait", "sync", "_wait"),
 )
-def is_wait(coroutine: Callable[..., Any]) -> bool:
-    """Return whether a coroutine function given to ``Client.sync`` waits for tasks."""
-    return getattr(coroutine, "__name__", "") in _WAITS
-
-
-#: Coroutine function of ``distributed.wait``.
-wait_for_futures: Callable[..., Any] = _wait
-
-
-@seams.relies_on(*seams.facts["is_wait"])
 def waits_for_ended(coroutine: Callable[..., Any]) -> bool:
-    """Return whether a wait (see :func:`is_wait`) is a method of a future that has finished."""
+    """Return whether a wait (see :data:`WAITS`) is a method of a future that has finished."""
     future = getattr(coroutine, "__self__", None)
     return isinstance(future, Future) and bool(future.done())
-
-
-@seams.relies_on(
-    mentions(f"{_CLIENT}.__init__", "_stream_handlers"),
-    mentions(f"{_CLIENT}._handle_report", "_stream_handlers", "op"),
-)
-def add_stream_handlers(client: Client, handlers: Mapping[str, Callable[..., None]]) -> None:
-    """Register handlers for operations that the scheduler sends to the client."""
-    client._stream_handlers |= handlers  # noqa: SLF001
 
 
 @seams.relies_on(accepts(f"{_CLIENT}._send_to_scheduler", 2))
@@ -92,6 +91,26 @@ def submitted_by(key: Any) -> AbstractContextManager[None]:
     """Attribute tasks submitted in the block to a parent task, so that they start earlier."""
     block: AbstractContextManager[None] = nullcontext()
     return block if key is None else set_thread_state(key=key)
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}.__init__", "_scheduler_identity"),
+    mentions(f"{_CLIENT}._update_scheduler_info", "_scheduler_identity", "identity"),
+)
+def facts_of(client: Client) -> Mapping[str, Any]:
+    """Return the facts that the scheduler has reported. Empty before the connection."""
+    facts: Mapping[str, Any] = client._scheduler_identity  # noqa: SLF001
+    return facts
+
+
+def why_closed(client: Client) -> str:
+    """Return the reason why a client takes no more tasks."""
+    return str(getattr(client, "_ended", None) or "the client is closed")
+
+
+async def wait_until_done(futures: Iterable[Future[Any]]) -> None:
+    """Wait until tasks have finished, failed or been cancelled."""
+    await asyncio.gather(*(state_of(future).wait() for future in futures))
 
 
 @seams.relies_on(accepts(f"{_CLIENT}._gather", 2, "direct"))
@@ -149,33 +168,17 @@ class KeptResult(Future[Any]):
         return await super()._result(raiseit)
 
 
-class _SharedAnswer(asyncio.Future[Any]):
-    """Answer to a request that several coroutines await. None of them can cancel it."""
-
-    def __init__(self, request: asyncio.Task[Any]) -> None:
-        super().__init__(loop=request.get_loop())
-        self._request = request
-        _requests.add(request)
-        request.add_done_callback(_forget)
+class _SharedRequest(asyncio.Task[Any]):
+    """Request whose answer several coroutines await. None of them can cancel it."""
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return asyncio.shield(self._request).__await__()
+        return asyncio.shield(self).__await__()
 
     __iter__ = __await__
 
 
 #: Pending requests. They are kept here because the event loop holds only weak references.
 _requests: set[asyncio.Task[Any]] = set()
-
-
-def _forget(request: asyncio.Task[Any]) -> None:
-    _requests.discard(request)
-    if not request.cancelled():
-        request.exception()  # perhaps it is not awaited any more, and asyncio would log it
-
-
-def _runs(loop: Any) -> bool:
-    return loop is not None and loop.asyncio_loop.is_running()
 
 
 class ClientHere:
@@ -208,6 +211,46 @@ class ClientHere:
         return getattr(self._found, name)
 
 
+@dataclass(frozen=True)
+class ClientHooks:
+    """Functions that a :class:`HookedClient` calls when something happens to it or to its tasks."""
+
+    #: Handlers of the scheduler's messages by operation.
+    handlers: Mapping[str, Callable[..., None]]
+    #: Keys of the tasks for which the next three functions are called.
+    followed: Collection[Any]
+    #: Called with the key of a task that has succeeded.
+    in_memory: Callable[[Any], None]
+    #: Called with the key and the error of a task that has failed.
+    erred: Callable[[Any, Any], None]
+    #: Called with a task that the scheduler has lost. ``with_all``: it has lost all tasks.
+    lost: Callable[..., None]
+    #: Called before the client registers with the scheduler, whose facts are known. If this or
+    #: ``connected`` raises an error, the client is closed, and its constructor raises the error.
+    scheduler_known: Callable[[], None]
+    #: Called once before the first task.
+    connected: Callable[[], Awaitable[None]]
+    #: Called when the client has registered again with a scheduler that had removed it.
+    reconnected: Callable[[], Awaitable[None]]
+    #: Called with keys before Dask cancels the tasks.
+    before_cancel: Callable[[list[Any]], Awaitable[None]]
+    before_close: Callable[[], None]
+    #: Returns additional annotations of the graph that is about to be sent.
+    graph_annotations: Callable[[], Mapping[str, Any]]
+    #: Returns the annotations for a layer of a graph, given its current annotations.
+    layer_annotations: Callable[[dict[str, Any]], dict[str, Any]]
+    #: Called before a graph with resource annotations is sent, but not for single tasks.
+    before_tagged_graph: Callable[[], None]
+    #: Returns the error to show instead of a task's error.
+    explained: Callable[[Any], Any]
+    #: Returns a lost task's error with the reasons for the losses, given its error and key.
+    with_reasons: Callable[[KilledWorker, Any], Awaitable[KilledWorker]]
+    #: Returns the error for results of tasks that cannot be fetched, or None to keep the original.
+    unreadable: Callable[[TypeError, list[Any]], TypeError | None]
+    #: Maps the keys of some futures to values to gather instead of their results.
+    values_in_place: Callable[[Iterable[Future[Any]]], Awaitable[dict[Any, Any]]]
+
+
 @seams.relies_on(
     declares(f"{_CLIENT}._handle_key_in_memory", "self", "key", "type", "workers"),
     declares(f"{_CLIENT}._handle_task_erred", "self", "key", "exception", "traceback"),
@@ -225,7 +268,11 @@ class ClientHere:
     mentions("distributed.client:Future._result", "_gather"),
     mentions(f"{_CLIENT}._gather", "_gather_future", "ensure_future", "_gather_remote"),
     mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "expr_ser", "_send_to_scheduler"),
-    mentions(f"{_CLIENT}.__init__", "_scheduler_identity"),
+    mentions(f"{_CLIENT}._graph_to_futures", "annotations"),
+    accepts(f"{_CLIENT}._graph_to_futures", 4),
+    mentions(f"{_CLIENT}.compute", "_graph_to_futures"),
+    mentions(f"{_CLIENT}.persist", "_graph_to_futures"),
+    mentions(f"{_CLIENT}.get", "_graph_to_futures"),
     mentions(f"{_CLIENT}._update_scheduler_info", "_scheduler_identity", "identity"),
     mentions(
         f"{_CLIENT}.__init__",
@@ -233,122 +280,49 @@ class ClientHere:
         "_handle_task_erred",
         "_handle_cancelled_keys",
         "_handle_restart",
+        "_stream_handlers",
     ),
-    mentions(f"{_CLIENT}._handle_report", "_reconnect"),
+    mentions(f"{_CLIENT}._handle_report", "_reconnect", "_stream_handlers", "op"),
     mentions(f"{_CLIENT}.cancel", "_cancel"),
     mentions(f"{_CLIENT}.close", "_close"),
+    has("dask._expr:LLGExpr", "_layer"),
+    mentions(f"{_CLIENT}.submit", "LLGExpr"),
+    mentions(f"{_CLIENT}.map", "_MapExpr"),
 )
-class ReportingClient(Client):
-    """A client that calls methods of its subclass when one of its Dask tasks finishes.
+class HookedClient(Client):
+    """A client that calls hooks when its tasks finish, and when graphs are sent.
 
     Relies on the message handlers that the client registers in its constructor, the coroutines
-    behind ``cancel`` and ``close``, ``_graph_to_futures`` (which sends every graph), and
-    ``_scheduler_identity``.
+    behind ``cancel`` and ``close``, and ``_graph_to_futures``, which sends each graph with the
+    context's annotations.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._process = os.getpid()
+    def __init__(self, hooks: ClientHooks, *args: Any, **kwargs: Any) -> None:
+        self._hooks, self._process = hooks, os.getpid()
+        #: Error of all tasks once the cluster has stopped. The client does not reconnect then.
+        self._ended: Exception | None = None
+        #: States of the known futures that are still referenced.
+        self._known: WeakValueDictionary[Any, KnownState] = WeakValueDictionary()
         super().__init__(*args, **kwargs)
-
-    def _task_in_memory(self, key: Any) -> None:
-        """Handle a task that has succeeded."""
-
-    def _task_erred(self, key: Any, error: BaseException) -> None:
-        """Handle a task that has failed."""
-
-    def _task_lost(self, key: Any, *, with_all: bool) -> None:
-        """Handle a task that the scheduler has lost. If ``with_all``, it has lost all tasks."""
-
-    def _scheduler_known(self) -> None:
-        """Process the scheduler's facts before this client registers with the scheduler.
-
-        An error has the same effect as in :meth:`_connected`.
-        """
-
-    async def _connected(self) -> None:
-        """Prepare for the first task. Called once the client is connected to the scheduler.
-
-        If this raises an error, the client is closed, and its constructor raises the error.
-        """
-
-    async def _reconnected(self) -> None:
-        """Register again with a scheduler that has removed this client."""
-
-    #: Error of all tasks once the cluster has stopped. The client does not reconnect then.
-    _ended: Exception | None = None
-
-    def _fail_all(self, error: Exception) -> None:
-        """Fail all pending tasks with an error, which also explains the broken connection later."""
-        self._ended = error
-        for key, state in list(self.futures.items()):
-            if state.status == "pending":
-                self._end_with_error(key, error, None)
-
-    def _known_tasks(self) -> list[Any]:
-        """Return the keys of the tasks to report as lost if the connection breaks."""
-        return []
-
-    async def _before_cancel(self, keys: list[Any]) -> None:
-        """Prepare before Dask cancels tasks."""
-
-    def _before_close(self) -> None:
-        """Prepare before Dask closes the client."""
-
-    def _annotations_of_graph(self) -> dict[str, Any]:
-        """Return the annotations of all tasks of the graph that is about to be sent."""
-        return {}
-
-    def _explained(self, error: Any) -> Any:
-        """Return the error to show instead of a task's error."""
-        return error
-
-    def _unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
-        """Return the error to raise if fetching results fails, or None to raise the original."""
-        del error, keys
-        return None
-
-    async def _values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
-        """Map the keys of some futures to values to gather instead of their results."""
-        del futures
-        return {}
-
-    def _explains_later(self, key: Any, exception: Any) -> bool:
-        """Return whether :meth:`_explained_later` must replace an error before it is shown."""
-        del key, exception
-        return False
-
-    async def _explained_later(self, key: Any, exception: Any) -> Any:
-        """Return the exception, pickled or not, to show instead of a task's exception."""
-        del key
-        return exception
 
     def __reduce__(self) -> Any:
         return ClientHere, (type(self),)
 
-    @property
-    def _scheduler_facts(self) -> Mapping[str, Any]:
-        """Facts that the scheduler has reported about itself. Empty before the connection."""
-        facts: Mapping[str, Any] = self._scheduler_identity
-        return facts
-
-    def _check_open(self) -> None:
-        """Raise an error if the client is closed, or belongs to another process."""
-        refuse_in_child(self._process)
+    def _check_open(self, func: Any = None) -> None:
+        """Raise an error if the client is closed, or belongs to another process.
+        ``func`` may be a coroutine method of a future. One that has failed keeps its error.
+        """
         loop: Any = self.loop
+        failed = getattr(getattr(func, "__self__", None), "status", "") == "error"
+        if failed and loop is not None and loop.asyncio_loop.is_running():
+            return
+        refuse_in_child(self._process)
         if self.status == "closed" or (loop is not None and loop.asyncio_loop.is_closed()):
             raise self._ended or ClusterError(
                 "this client is closed and sends no tasks: its session, or its connection to a "
                 "cluster, has ended",
                 hint="submit tasks within the `with` block of a session, or open it again",
             )
-
-    def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a coroutine and wait for it. If the wait would never end, raise an error instead."""
-        # A future that has failed keeps its error after the end of the client.
-        failed = getattr(getattr(func, "__self__", None), "status", "") == "error"
-        if not self.asynchronous and not (failed and _runs(self.loop)):
-            self._check_open()
-        return super().sync(func, *args, **kwargs)
 
     def close(self, *args: Any, **kwargs: Any) -> Any:
         """Close the client. Does nothing in a fork of its process."""
@@ -357,13 +331,39 @@ class ReportingClient(Client):
         self.status = "closed"
         return None
 
-    def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+    def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
         if self._ended is not None:
             raise self._ended
-        self._check_open()
-        give_to_scheduler(self, expr)
-        with annotate(**self._annotations_of_graph()):
-            return super()._graph_to_futures(expr, *args, **kwargs)
+        loop: Any = self.loop
+        if (
+            self.status != "running"
+            or os.getpid() != self._process
+            or loop.asyncio_loop.is_closed()
+        ):
+            self._check_open()
+        keys = list(keys)
+        for key in keys:
+            if not (type(key) is str and key.isascii()) and not is_sendable(key):
+                raise ClusterError(f"the key {key!r} cannot be encoded as UTF-8")
+        annotations = self._hooks.graph_annotations()
+        routed = "resources" in annotations
+        if isinstance(expr, dict):
+            # Dask's replay of a task sends an empty dictionary, at which its scheduler fails
+            # (2026.6), to get the futures of existing tasks.
+            expr = LLGExpr(expr)
+        elif not isinstance(expr, LLGExpr | _MapExpr):  # it may have layers with annotations
+            routed |= "resources" in annotate_layers(expr, self._hooks.layer_annotations)
+        if routed:
+            self._hooks.before_tagged_graph()
+        if self._known:
+            give_to_scheduler(self, expr)
+        with annotate(**annotations):
+            futures = super()._graph_to_futures(expr, keys, *args, **kwargs)
+        if caller_executors and not self.asynchronous:
+            self.sync(wait_until_done, futures.values())  # runs them in this thread
+        return futures
+
+    # Ends of tasks --------------------------------------------------------------------------------
 
     def _handle_key_in_memory(
         self,
@@ -376,20 +376,23 @@ class ReportingClient(Client):
         except BaseException as ended:  # noqa: BLE001 - it would end the event loop
             logger.debug("the type of the result of %s cannot be loaded: %r", key, ended)
             super()._handle_key_in_memory(key, None, workers)
-        self._task_in_memory(key)
+        if key in self._hooks.followed:
+            self._hooks.in_memory(key)
 
     def _handle_task_erred(
         self, key: Any = None, exception: Any = None, traceback: Any = None
     ) -> None:
-        if self._explains_later(key, exception):
+        lost = isinstance(exception, bytes) and b"KilledWorker" in exception
+        if lost and key not in self._hooks.followed:
             assert self.loop is not None
             self.loop.add_callback(self._explain_and_end, key, exception, traceback)
-            return
-        self._end_with_error(key, exception, traceback)
+        else:
+            self._end_with_error(key, exception, traceback)
 
     async def _explain_and_end(self, key: Any, exception: Any, traceback: Any) -> None:
-        state = self.futures.get(key)
-        exception = await self._explained_later(key, exception)
+        state, error = self.futures.get(key), loads(exception)
+        if isinstance(error, KilledWorker):
+            exception = dumps(await self._hooks.with_reasons(error, key))
         # The future may have been released or resolved during the wait.
         is_same = self.futures.get(key) is state
         if is_same and state is not None and state.status == "pending":
@@ -402,23 +405,29 @@ class ReportingClient(Client):
             state = self.futures[key]
             if text and state.exception is not None:
                 state.exception.add_note(text)
-            state.exception = self._explained(state.exception)
-            self._task_erred(key, state.exception)
+            state.exception = self._hooks.explained(state.exception)
+            if key in self._hooks.followed:
+                self._hooks.erred(key, state.exception)
 
     def _handle_cancelled_keys(self, keys: Iterable[Any], *args: Any, **kwargs: Any) -> None:
         super()._handle_cancelled_keys(keys, *args, **kwargs)
-        for key in keys:
-            self._task_lost(key, with_all=False)
+        self._lose(keys, with_all=False)
 
     def _handle_restart(self) -> None:
         super()._handle_restart()
-        for key in self._known_tasks():
-            self._task_lost(key, with_all=True)
+        self._lose(list(self._hooks.followed), with_all=True)
+
+    def _lose(self, keys: Iterable[Any], *, with_all: bool) -> None:
+        for key in keys:
+            if key in self._hooks.followed:
+                self._hooks.lost(key, with_all=with_all)
+
+    # Connection -----------------------------------------------------------------------------------
 
     async def _update_scheduler_info(self, *args: Any, **kwargs: Any) -> Any:
         await super()._update_scheduler_info(*args, **kwargs)
         if self.status == "connecting":
-            self._scheduler_known()
+            self._hooks.scheduler_known()
         return self._scheduler_identity
 
     def scheduler_info(self, n_workers: int = -1, **kwargs: Any) -> Any:
@@ -432,7 +441,8 @@ class ReportingClient(Client):
     async def _start(self, *args: Any, **kwargs: Any) -> Any:
         try:
             started = await super()._start(*args, **kwargs)
-            await self._connected()
+            self._stream_handlers |= self._hooks.handlers
+            await self._hooks.connected()
         except BaseException:
             await self._close()
             raise
@@ -442,97 +452,73 @@ class ReportingClient(Client):
         if self._ended is not None:
             await self._close_ended(self._ended)
             return
-        known = self._known_tasks()  # Dask forgets its futures while it reconnects
+        known = list(self._hooks.followed)  # Dask forgets its futures while it reconnects
         await super()._reconnect()
-        for key in known:
-            self._task_lost(key, with_all=True)
+        self._lose(known, with_all=True)
         if self.status == "running":
-            await self._reconnected()
+            await self._hooks.reconnected()
 
-    async def _end_with_cluster(self, error: Exception) -> None:
-        if self.status == "running":
-            self._ended = error
-            await self._close_ended(error)
+    def _fail_all(self, error: Exception) -> None:
+        """Fail all pending tasks with an error, which also explains the broken connection later."""
+        self._ended = error
+        for key, state in list(self.futures.items()):
+            if state.status == "pending":
+                self._end_with_error(key, error, None)
 
     async def _close_ended(self, error: Exception) -> None:
         """Close a client whose cluster has stopped. Results not fetched yet are lost."""
+        self._ended = error
         for key, state in list(self.futures.items()):
             if state.status != "error":
                 self._end_with_error(key, error, None)
         self.futures.clear()  # or closing would cancel them
         await self._close(fast=True)
 
+    async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
+        await self._hooks.before_cancel([future.key for future in futures_of(futures)])
+        await super()._cancel(futures, *args, **kwargs)
+
+    async def _close(self, *args: Any, **kwargs: Any) -> None:
+        self._hooks.before_close()
+        await super()._close(*args, **kwargs)
+
+    # Results --------------------------------------------------------------------------------------
+
     async def _gather(  # type: ignore[override]  # Dask passes the others by keyword
         self, futures: Any, errors: str = "raise", **kwargs: Any
     ) -> Any:
         try:
+            if not self._known and type(futures) is list and {*map(type, futures)} == {Future}:
+                return await super()._gather(futures, errors, **kwargs)
             gather = super()._gather
-            return await gather_known(gather, futures, errors, kwargs, self._values_in_place)
+            return await gather_known(self, gather, futures, errors, kwargs)
         except TypeError as error:
-            told = self._unreadable(error, [future.key for future in futures_of(futures)])
+            told = self._hooks.unreadable(error, [future.key for future in futures_of(futures)])
             if told is None:
                 raise
             raise told from None
 
     def _gather_remote(self, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        return _SharedAnswer(asyncio.ensure_future(super()._gather_remote(*args, **kwargs)))
-
-    async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
-        await self._before_cancel([future.key for future in futures_of(futures)])
-        await super()._cancel(futures, *args, **kwargs)
-
-    async def _close(self, *args: Any, **kwargs: Any) -> None:
-        self._before_close()
-        await super()._close(*args, **kwargs)
+        request = _SharedRequest(super()._gather_remote(*args, **kwargs))
+        _requests.add(request)
+        request.add_done_callback(_requests.discard)
+        return request
 
 
 @seams.relies_on(mentions(f"{_CLIENT}.__init__", "_instances", "cluster"))
 async def close_clients_of(cluster: Any, error: Exception) -> None:
     """Close the clients of a cluster that stops. Their unfinished tasks fail with the error."""
     for client in list(Client._instances):  # noqa: SLF001
-        if isinstance(client, ReportingClient) and client.cluster is cluster:
-            await client._end_with_cluster(error)  # noqa: SLF001
+        if not isinstance(client, HookedClient) or client.cluster is not cluster:
+            continue
+        if client.status == "running":
+            await client._close_ended(error)  # noqa: SLF001
 
 
-@seams.relies_on(
-    mentions(f"{_CLIENT}.compute", "_graph_to_futures"),
-    mentions(f"{_CLIENT}.persist", "_graph_to_futures"),
-    mentions(f"{_CLIENT}.get", "_graph_to_futures"),
-    accepts(f"{_CLIENT}._graph_to_futures", 4),
-    mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "annotations"),
-)
-class AnnotatingClient(ReportingClient):
-    """A client that changes the annotations of graphs when they are sent.
-
-    Relies on ``Client._graph_to_futures``, which sends each graph with the context's annotations.
-    """
-
-    def _graph_annotations(self) -> Mapping[str, Any]:
-        """Return additional annotations of the graph that is about to be sent."""
-        return {}
-
-    def _layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
-        """Return new annotations for a layer of the graph, given its current annotations."""
-        return annotations
-
-    def _before_tagged_graph(self) -> None:
-        """Prepare for a graph that has resource annotations. Not called for single tasks."""
-
-    def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
-        keys = list(keys)
-        if isinstance(expr, dict):
-            # Dask's replay of a task sends an empty dictionary, at which its scheduler fails
-            # (2026.6), to get the futures of existing tasks.
-            expr = LLGExpr(expr)
-        for key in keys:
-            if not is_sendable(key):
-                raise ClusterError(f"the key {key!r} cannot be encoded as UTF-8")
-        ours = self._graph_annotations()
-        layers = annotate_layers(expr, self._layer_annotations) if has_layers(expr) else set()
-        if "resources" in layers.union(ours):
-            self._before_tagged_graph()
-        with annotate(**ours):
-            return super()._graph_to_futures(expr, keys, *args, **kwargs)
+@seams.relies_on(declares(f"{_CLIENT}._close", "self", "fast"))
+async def close_at_once(client: Client) -> None:
+    """Close a client in its event loop, without waiting for the scheduler's answer."""
+    await client._close(fast=True)  # noqa: SLF001
 
 
 @seams.relies_on(
@@ -708,21 +694,7 @@ def _keeping_resources(optimize: Callable[..., Any]) -> Callable[..., Any]:
     return optimized
 
 
-@seams.relies_on(
-    has("dask._expr:LLGExpr", "_layer"),
-    mentions("distributed.client:Client.submit", "LLGExpr"),
-    mentions("distributed.client:Client.map", "_MapExpr"),
-)
-def has_layers(expr: Any) -> bool:
-    """Return whether an expression's graph may have layers with annotations."""
-    return not isinstance(expr, LLGExpr | _MapExpr)
-
-
 # Futures whose results the client has -------------------------------------------------------------
-
-
-#: States of the known futures that are still referenced, by client and key.
-_known: WeakKeyDictionary[Client, WeakValueDictionary[Any, KnownState]] = WeakKeyDictionary()
 
 
 class KnownState(FutureState):
@@ -761,20 +733,13 @@ class KnownFuture(Future[Any]):
     mentions(f"{_CLIENT}._release_key", "futures", "pop"),
     mentions(f"{_CLIENT}._inc_ref", "_refcount_lock"),
 )
-def known_future(client: Client, key: str, value: Any) -> KnownFuture:
+def known_future(client: HookedClient, key: str, value: Any) -> KnownFuture:
     """Return a finished future for a key unknown to the client and the scheduler."""
     with client._refcount_lock:  # noqa: SLF001
-        state = client.futures[key] = _known_of(client)[key] = KnownState(key, value)
+        state = client.futures[key] = client._known[key] = KnownState(key, value)  # noqa: SLF001
         future = KnownFuture(key, client)
         del state
         return future
-
-
-def _known_of(client: Client) -> WeakValueDictionary[Any, KnownState]:
-    known = _known.get(client)
-    if known is None:
-        known = _known[client] = WeakValueDictionary()
-    return known
 
 
 @seams.relies_on(
@@ -787,13 +752,10 @@ def _known_of(client: Client) -> WeakValueDictionary[Any, KnownState]:
     has("dask._expr:Expr", "walk"),
     mentions("dask._expr:Expr.dependencies", "operands"),
 )
-def give_to_scheduler(client: Client, expr: Any) -> None:
+def give_to_scheduler(client: HookedClient, expr: Any) -> None:
     """Send known results to the scheduler as tasks if an expression needs them."""
-    known = _known.get(client)
-    if not known:
-        return
     for key in {key for node in expr.walk() for key in _needed(node)}:
-        state = known.get(key)
+        state = client._known.get(key)  # noqa: SLF001
         if state is not None:
             _give(client, state)
 
@@ -839,13 +801,14 @@ def _itself(value: Any) -> Any:
     accepts(f"{_CLIENT}._gather", 2, "errors", "direct"),
 )
 async def gather_known(
+    client: HookedClient,
     gather: Callable[..., Any],
     futures: Any,
     errors: str,
     options: dict[str, Any],
-    in_place: Callable[[Iterable[Future[Any]]], Awaitable[dict[Any, Any]]],
 ) -> Any:
-    """Gather futures. Known results and the values of ``in_place`` need no request."""
+    """Gather futures. Known results and the hooks' values in place need no request."""
+    in_place = client._hooks.values_in_place  # noqa: SLF001
     unpacked, found = unpack_remotedata(futures, byte_keys=True)
     known: dict[Any, Callable[[], Any]] = {
         f.key: f._state.take  # noqa: SLF001

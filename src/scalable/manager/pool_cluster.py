@@ -18,7 +18,7 @@ from distributed.utils import NoOpAwaitable, import_term, offload
 
 from scalable.client.attached import AttachedCluster
 from scalable.client.client import client_of
-from scalable.client.displayed_cluster import NOW_S, DisplayedCluster
+from scalable.client.overviews import NOW_S, DisplayedCluster
 from scalable.dask_compat.client import close_clients_of
 from scalable.dask_compat.cluster import (
     ManagedSpecCluster,

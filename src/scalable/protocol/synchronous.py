@@ -17,7 +17,8 @@ from typing import Any
 _CHECK_S = 0.05
 
 _tasks: queue.SimpleQueue[_QueuedTask | None] = queue.SimpleQueue()
-_open: set[CallerThreadPoolExecutor] = set()
+#: The executors that take tasks now.
+caller_executors: set[CallerThreadPoolExecutor] = set()
 
 
 class _QueuedTask:
@@ -26,7 +27,7 @@ class _QueuedTask:
         self.future: Future[Any] = Future()
 
     def run(self) -> None:
-        if self.executor not in _open or not self.future.set_running_or_notify_cancel():
+        if self.executor not in caller_executors or not self.future.set_running_or_notify_cancel():
             self.future.cancel()
             return
         try:
@@ -50,7 +51,7 @@ class CallerThreadPoolExecutor(Executor):
     _threads: frozenset[threading.Thread] = frozenset()
 
     def __init__(self) -> None:
-        _open.add(self)
+        caller_executors.add(self)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         task = _QueuedTask(self, functools.partial(fn, *args, **kwargs))
@@ -60,14 +61,14 @@ class CallerThreadPoolExecutor(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Cancel the tasks that have not started."""
         del wait, cancel_futures
-        _open.discard(self)
-        if not _open:
+        caller_executors.discard(self)
+        if not caller_executors:
             _functions.clear()
 
 
 def runs_here() -> bool:
     """Return whether a session's tasks run in the threads that wait for them."""
-    return bool(_open)
+    return bool(caller_executors)
 
 
 # Functions ----------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def _function_here(number: int) -> Callable[..., Any]:
 
 def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper with which a synchronous task runs this very function object."""
-    if not _open or isinstance(function, type):
+    if not caller_executors or isinstance(function, type):
         return function
     _functions[id(function)] = function
     return _InPlace(function)
@@ -124,7 +125,7 @@ def run_until_done(future: Future[Any]) -> None:
 
 def wait_for_change(condition: threading.Condition, seconds: float) -> None:
     """Wait for a held condition, and run a task in the meantime if there is one."""
-    if not _open:
+    if not caller_executors:
         condition.wait(seconds)
         return
     condition.release()

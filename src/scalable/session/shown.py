@@ -302,7 +302,7 @@ class Shown(SpendingMethods):
         return Progress(self._present)
 
     def _present(self) -> Overview | None:
-        from scalable.client.displayed_cluster import DisplayedCluster
+        from scalable.client.overviews import DisplayedCluster
 
         try:
             cluster = self._running().cluster

@@ -18,6 +18,7 @@ from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccess
 
 from scalable import settings
 from scalable.cache.outcomes import heard_by
+from scalable.dask_compat.client import close_at_once
 from scalable.dask_compat.comm import share_memory
 from scalable.dask_compat.tasks import CarriedNode
 from scalable.dask_compat.worker import (
@@ -273,7 +274,7 @@ class CallClient:
     async def close(self) -> None:
         """Close the worker's own client."""
         if self._own is not None and self._own.status != "closed":
-            await self._own._close_at_once()  # noqa: SLF001 - not for users
+            await close_at_once(self._own)
 
     def _given(self) -> ScalableClient | None:
         """Return the process's default client if it belongs to the worker's cluster."""
@@ -324,7 +325,7 @@ class CallClient:
         failed = connecting.cancelled() or connecting.exception() is not None
         if failed and connecting is self._connecting and self._own is not None:
             logger.debug("client %s cannot connect: %s", self._own.id, connecting)
-            self._worker.loop.add_callback(self._own._close_at_once)  # noqa: SLF001 - not for users
+            self._worker.loop.add_callback(close_at_once, self._own)
             self._own = None
 
 

@@ -7,9 +7,9 @@ from importlib.metadata import version
 
 import pytest
 
-from scalable.client import bundle_client
-from scalable.client.bundle_client import compare_versions
-from scalable.client.unsendable import with_package
+from scalable.client import code_upload
+from scalable.client.code_upload import compare_versions
+from scalable.client.failures import with_package
 from scalable.errors import ClusterError
 from scalable.protocol.code import ImageVersions, in_image, located, own_versions
 from scalable.protocol.operations import VERSIONS
@@ -17,7 +17,7 @@ from scalable.protocol.operations import VERSIONS
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch):
-    monkeypatch.setattr(bundle_client, "_told", set())
+    monkeypatch.setattr(code_upload, "_told", set())
 
 
 def facts(allows=False, **packages):

@@ -7,7 +7,7 @@ import pytest
 
 from scalable.cache.calls import Purpose
 from scalable.cache.key import KeyOptions
-from scalable.client.caching_client import CachedCalls
+from scalable.client.caching import CachedCalls
 from scalable.model.cache_settings import CacheSettings
 
 

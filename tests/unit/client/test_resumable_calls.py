@@ -6,7 +6,7 @@ import pytest
 
 from scalable.cache.calls import Purpose
 from scalable.cache.resumable import ResumableFunction
-from scalable.client.caching_client import ResumableCalls
+from scalable.client.caching import ResumableCalls
 from scalable.model.cache_settings import CacheSettings, Keeping
 
 

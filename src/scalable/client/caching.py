@@ -1,4 +1,4 @@
-"""`CachingClient`: a client that answers tasks with cached results, and counts them."""
+"""`TaskCache`: a client's tasks are answered with cached results, which are counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,14 +40,15 @@ from scalable.cache.outcomes import Found
 from scalable.cache.resumable import ResumableFunction, SharedParts
 from scalable.cache.run_results import results_of
 from scalable.cache.store import ResultStore
-from scalable.client.kept_failures import FailureKeepingClient
-from scalable.client.routing import Routing, refuse_hidden
-from scalable.dask_compat.client import known_future, send_to_scheduler
+from scalable.client.routing import DASK_KEYWORDS, refuse_hidden
+from scalable.dask_compat.client import HookedClient, facts_of, known_future, send_to_scheduler
 from scalable.errors import ClusterError
 from scalable.model.cache_settings import CacheSettings
 from scalable.protocol.operations import CARRIES, FOUND, REMEMBERING
 from scalable.settings import results_dir
 from scalable.storage import scheme_of
+
+logger = logging.getLogger("scalable.client")
 
 #: Seconds for which cache hits are counted before a message to the scheduler.
 TELL_AFTER_S: Final = 1.0
@@ -98,176 +99,142 @@ class FoundCalls:
             self._send({"op": FOUND, "calls": calls})
 
 
-class CachingClient(FailureKeepingClient):
-    """A client that takes task results from a cache that workers fill.
+class TaskCache:
+    """Results of earlier tasks, for the tasks of one client."""
 
-    Parameters
-    ----------
-    routing, *args, **kwargs
-        As in :class:`FailureKeepingClient`.
-    remembering
-        Settings of the cache in the manifest, or None to fetch them from the scheduler.
-    """
+    def __init__(self, client: HookedClient, settings: CacheSettings | None) -> None:
+        # Without ``settings``, those of the scheduler apply.
+        self._client, self._given = client, settings
+        self._cached = CachedCalls(self._settings, self._is_remote)
+        self._resumable = ResumableCalls(self._settings, self._is_remote)
+        self._hits = FoundCalls(self._call_later, self._send)
+        #: Report the counted cache hits to the scheduler.
+        self.report = self._hits.tell
 
-    def __init__(
-        self,
-        routing: Routing,
-        *args: Any,
-        remembering: CacheSettings | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self._manifest_says = remembering
-        self._remembered = CachedCalls(
-            self._cache_settings, lambda: bool(self._scheduler_facts.get(CARRIES))
-        )
-        self._found_calls = FoundCalls(self._call_later, self._tell_found)
-        self._resumable = ResumableCalls(
-            self._cache_settings, lambda: bool(self._scheduler_facts.get(CARRIES))
-        )
-        super().__init__(routing, *args, **kwargs)
+    def _settings(self) -> CacheSettings:
+        if self._given is None:
+            told = facts_of(self._client).get(REMEMBERING)
+            self._given = CacheSettings.from_message(told) if told else CacheSettings()
+        return self._given
+
+    def _is_remote(self) -> bool:
+        return bool(facts_of(self._client).get(CARRIES))
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        loop: Any = self.loop
+        loop: Any = self._client.loop
         loop.add_callback(loop.call_later, seconds, function)
 
-    def _tell_found(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         # A scheduler of another kind, or of an earlier version, cannot handle the message.
-        if self._scheduler_facts.get(FOUND):
+        if facts_of(self._client).get(FOUND):
             with suppress(CommClosedError):  # between two connections: it would not be read
-                send_to_scheduler(self, message)
+                send_to_scheduler(self._client, message)
 
-    def _before_close(self) -> None:
-        self._found_calls.tell()
-        super()._before_close()
+    def concerns(self, func: Callable[..., Any], task: str | None) -> bool:
+        """Return whether results are stored for a function that is submitted without ``cache``."""
+        return self._resumable.keeps or self._cached.options(func, task, None) is not None
 
-    def _cache_settings(self) -> CacheSettings:
-        if self._manifest_says is None:
-            told = self._scheduler_facts.get(REMEMBERING)
-            self._manifest_says = CacheSettings.from_message(told) if told else CacheSettings()
-        return self._manifest_says
-
-    def _cached_call(
+    def call(
         self,
         func: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+        purpose: Purpose,
+        cache: bool | KeyOptions | None,
     ) -> CachedCall | None:
         """Return a task with its cache key, or None if its result is not cached."""
-        tag, task, cache = asked
         if cache is not None:
             refuse_hidden(func, ["cache"])
-        options = self._remembered.options(func, task, cache)
+        options = self._cached.options(func, purpose.task, cache)
         if options is None or kwargs.get("actor") or kwargs.get("actors"):
             return None
-        purpose = Purpose(task=task or "", tag=tag or "")
-        return self._remembered.call(func, args, kwargs, options, purpose)
+        return self._cached.call(func, args, kwargs, options, purpose)
 
-    def _resumable_function(
+    def resumable(
         self,
         func: Callable[..., Any],
         kwargs: Mapping[str, Any],
-        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+        purpose: Purpose,
+        cache: bool | KeyOptions | None,
     ) -> Callable[..., Any]:
         """Return the function to send: ``func``, wrapped if its results are kept for resuming."""
-        tag, task, cache = asked
         if cache is False or not self._resumable.keeps:
             return func
-        return self._resumable.function(func, Purpose(task=task or "", tag=tag or ""), kwargs)
+        return self._resumable.function(func, purpose, kwargs)
 
-    def _known(self, key: Any, found: Found, tag: str | None, task: str | None) -> Future[Any]:
+    def known(self, key: Any, found: Found, purpose: Purpose) -> Future[Any]:
         """Return a finished future for a cached result."""
-        if key in self.futures:
-            return Future(key, self)
-        name = task or key_split(key)
-        self._found_calls.add(name, tag or "", found.entry.cost_s)
-        return known_future(self, key, found.value())
+        if key in self._client.futures:
+            return Future(key, self._client)
+        self._hits.add(purpose.task or key_split(key), purpose.tag, found.entry.cost_s)
+        return known_future(self._client, key, found.value())
 
-    def _map_cached(
+    def map(
         self,
         func: Callable[..., Any],
         iterables: Iterable[Iterable[Any]],
         kwargs: Mapping[str, Any],
-        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+        purpose: Purpose,
+        cache: bool | KeyOptions | None,
         send: Callable[..., list[Future[Any]]],
     ) -> list[Future[Any]]:
         """Return the futures of many tasks, and send only tasks without a cached result."""
+        task = purpose.task or None
         # Most maps are not cached: they do not pay for each row.
-        if self._remembered.options(func, asked[1], asked[2]) is None:
-            own = self._resumable_function(func, kwargs, asked)
-            return send(own, *iterables, key=asked[1])
+        if self._cached.options(func, task, cache) is None:
+            return send(self.resumable(func, kwargs, purpose, cache), *iterables, key=task)
         rows = list(zip(*iterables, strict=False))
         futures: list[Future[Any] | None] = []
         missing: list[CachedCall] = []
         for row in rows:
-            call = self._cached_call(func, row, kwargs, asked)
+            call = self.call(func, row, kwargs, purpose, cache)
             if call is None:
-                return send(func, *zip(*rows, strict=True), key=asked[1])
-            futures.append(
-                None if call.found is None else self._known(call.key, call.found, *asked[:2])
-            )
-            if call.found is None:
+                return send(func, *zip(*rows, strict=True), key=task)
+            found = call.found
+            futures.append(None if found is None else self.known(call.key, found, purpose))
+            if found is None:
                 missing.append(call)
         if not missing:
             return [future for future in futures if future is not None]
-        name = asked[1] or funcname(func)
-        keys = [call.key or f"{name}-{uuid.uuid4()}" for call in missing]
+        keys = [call.key or f"{task or funcname(func)}-{uuid.uuid4()}" for call in missing]
         sent_rows = [row for row, future in zip(rows, futures, strict=True) if future is None]
         columns = zip(*sent_rows, strict=True)
         sent = iter(send(call_cached, [c.function for c in missing], *columns, key=keys))
         return [next(sent) if future is None else future for future in futures]
 
-    def _cached_function(
-        self,
-        func: Callable[..., Any],
-        *,
-        tag: str | None,
-        task: str | None,
-        cache: bool | KeyOptions | None,
+    def function(
+        self, func: Callable[..., Any], purpose: Purpose, cache: bool | KeyOptions | None
     ) -> Callable[..., Any]:
         """Return the function to send. The workers compute the cache keys of its tasks."""
-        options = self._remembered.options(func, task, cache)
+        options = self._cached.options(func, purpose.task, cache)
         if options is None:
-            return self._resumable_function(func, {}, (tag, task, cache))
-        return self._remembered.function(func, options, Purpose(task=task or "", tag=tag or ""))
+            return self.resumable(func, {}, purpose, cache)
+        return self._cached.function(func, options, purpose)
 
-    def _cached_nodes(
+    def nodes(
         self,
         graph: Mapping[Any, Any],
         tags: Mapping[Any, str | None],
-        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+        purpose: Purpose,
+        cache: bool | KeyOptions | None,
     ) -> Mapping[Any, Any]:
-        """Return a plain graph whose tasks use the cache if that was requested."""
-        tag, task, cache = asked
+        """Return a plain graph whose tasks use the cache if that was requested.
+        ``tags`` contains the tags of nodes that have another tag than ``purpose``.
+        """
 
         def node(name: Any, raw: Any) -> Any:
             if not (type(raw) is tuple and raw and callable(raw[0])):
                 return raw
-            own = tags.get(name, tag)
-            return (self._cached_function(raw[0], tag=own, task=task, cache=cache), *raw[1:])
+            own = replace(purpose, tag=tags.get(name, purpose.tag) or "")
+            return (self.function(raw[0], own, cache), *raw[1:])
 
         return {name: node(name, raw) for name, raw in graph.items()}
 
 
 # Caching ------------------------------------------------------------------------------------------
 
-logger = logging.getLogger("scalable.client")
-
 #: Largest size in bytes of a result that the client itself reads. A worker reads larger ones.
 READ_HERE: Final = 1 << 16
-#: Keywords of a task that are Dask's, not the function's.
-DASK_KEYWORDS: Final = frozenset(
-    {
-        "actor",
-        "actors",
-        "allow_other_workers",
-        "fifo_timeout",
-        "priority",
-        "resources",
-        "retries",
-        "workers",
-    }
-)
 _KEY = re.compile(r"-c(\w+)\.([0-9a-f]{64})")
 
 

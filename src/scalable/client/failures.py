@@ -1,0 +1,410 @@
+"""Failed tasks: their errors, their failures as values, and their reruns."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import dask
+from dask.utils import funcname, key_split
+from distributed import Client, Future, wait
+from distributed.client import futures_of
+from distributed.core import clean_exception
+from distributed.protocol.serialize import serialize
+
+from scalable.client.futures import CallFuture
+from scalable.dask_compat.client import KeptResult, facts_of, failed_task, state_of
+from scalable.errors import ClusterError
+from scalable.protocol.code import ImageVersions, in_image, is_own, missing_module
+from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.messages import restored, why_not_sendable
+from scalable.protocol.operations import CODE, VERSIONS
+
+logger = logging.getLogger("scalable.client")
+
+RAISE: Final = "raise"
+KEEP: Final = "keep"
+#: Maximum number of characters of the exception's message in the ``repr`` of a failure.
+_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class CallFailed:
+    """Value that replaces the result of a failed task. It is false in conditions.
+
+    Attributes
+    ----------
+    key
+        Key of the task.
+    task
+        Name of the task, or of its function.
+    tag
+        Tag of its pool, or None for a task without a tag.
+    arguments
+        Arguments as a string of bounded size, as in ``(2050, region='north')``, or None if they are
+        unknown.
+    worker
+        Name of the worker of its last attempt, or None for a task that never ran.
+    tries
+        Number of attempts that were started.
+    exception
+        Exception of its last attempt.
+    traceback
+        The exception and its traceback as a string.
+    cause
+        Failure of the task that really failed, if this task did not run because it needs that
+        task's result. Otherwise None.
+    """
+
+    key: str
+    task: str
+    tag: str | None
+    arguments: str | None
+    worker: str | None
+    tries: int
+    exception: BaseException = field(compare=False)
+    traceback: str = field(compare=False)
+    cause: CallFailed | None = None
+
+    def __bool__(self) -> bool:
+        """Return False, so that ``if result`` skips failures."""
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the failure as strings and numbers, for a row of a table.
+
+        Returns
+        -------
+        dict
+            ``key``, ``task``, ``tag``, ``arguments``, ``worker``, ``tries``, ``error`` (type and
+            message of the exception), ``traceback``, and ``cause``, a dictionary of the same kind
+            or None.
+        """
+        return {
+            "key": self.key,
+            "task": self.task,
+            "tag": self.tag,
+            "arguments": self.arguments,
+            "worker": self.worker,
+            "tries": self.tries,
+            "error": self.error,
+            "traceback": self.traceback,
+            "cause": None if self.cause is None else self.cause.to_dict(),
+        }
+
+    @property
+    def error(self) -> str:
+        """Type and message of the exception."""
+        name, message = type(self.exception).__name__, str(self.exception)
+        return f"{name}: {message}" if message else name
+
+    def __repr__(self) -> str:
+        error = self.error.partition("\n")[0]
+        error = error if len(error) <= _SHOWN else f"{error[:_SHOWN]}..."
+        because = "" if self.cause is None else f", because {self.cause.subject} failed"
+        return f"<CallFailed {self.subject}{because}: {error}>"
+
+    @property
+    def subject(self) -> str:
+        """Description of the task for messages: arguments, worker and number of attempts."""
+        where = "" if self.worker is None else f" on worker {self.worker}"
+        tries = "" if self.tries < 2 else f" in {self.tries} attempts"
+        return f"{self.task}{self.arguments or ''}{where}{tries}"
+
+
+class KeptFuture(KeptResult):
+    """Future whose result is a :class:`CallFailed` if its task fails."""
+
+    async def value_of_failure(self) -> CallFailed:
+        return (await _failures_of(self.client, [self]))[self.key]
+
+
+async def kept_values(client: Client, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
+    """Wait for futures that keep failures, and return the failures of their tasks by key."""
+    kept = [future for future in futures if isinstance(future, KeptFuture)]
+    for future in kept:
+        await state_of(future).wait()
+    failed = [future for future in kept if future.status == "error"]
+    return dict(await _failures_of(client, failed)) if failed else {}
+
+
+async def _failures_of(client: Client, futures: list[KeptFuture]) -> Mapping[Any, CallFailed]:
+    """Return the failures of failed tasks by key."""
+    keys = [future.key for future in futures]
+    facts: list[Mapping[str, Any]] = [{} for _ in keys]
+    if facts_of(client).get(CODE):
+        try:
+            facts = await SchedulerCalls(client.scheduler).failures(keys)
+        except OSError as problem:
+            logger.debug("could not describe the failures of %d tasks: %r", len(keys), problem)
+    found = {}
+    for future, known in zip(futures, facts, strict=True):
+        state = state_of(future)
+        _, error, trace = clean_exception(state.exception, state.traceback)
+        assert error is not None
+        text = "".join(traceback.format_exception(type(error), error, trace))
+        found[future.key] = _failure({"key": future.key, **known}, error, text)
+    return found
+
+
+def _failure(facts: Mapping[str, Any], error: BaseException, text: str) -> CallFailed:
+    cause = facts.get("cause")
+    return CallFailed(
+        key=str(facts["key"]),
+        task=str(facts.get("task_name") or key_split(facts["key"])),
+        tag=facts.get("tag"),
+        arguments=facts.get("arguments"),
+        worker=facts.get("worker"),
+        tries=int(facts.get("tries", 1)),
+        exception=error,
+        traceback=text,
+        cause=None if cause is None else _failure(cause, error, text),
+    )
+
+
+# Errors of tasks ----------------------------------------------------------------------------------
+
+
+def shown_error(client: Client, error: Any) -> Any:
+    """Return the error to show in place of a task's error."""
+    restored(error)
+    cause = getattr(error, "__cause__", None)
+    if isinstance(error, RuntimeError) and isinstance(cause, ModuleNotFoundError):
+        image = ImageVersions.from_message(facts_of(client).get(VERSIONS) or ["", {}, ""])
+        where = in_image("the scheduler", image.image)
+        return with_package(missing_module(cause, "the graph", where))
+    return with_package(error)
+
+
+def with_package(error: BaseException | None) -> BaseException | None:
+    """Name the local package of a missing module in its error. Return other errors unchanged."""
+    if type(error) is not ModuleNotFoundError or not error.name:
+        return error
+    words = _origin_phrase(error.name)
+    if not words or words in str(error):
+        return error
+    told = ModuleNotFoundError(f"{error} {words}", name=error.name, path=error.path)
+    told.__cause__, told.__context__ = error.__cause__, error.__context__
+    told.__suppress_context__ = error.__suppress_context__
+    return told.with_traceback(error.__traceback__)
+
+
+@lru_cache(maxsize=256)  # finding a package reads the metadata of all, and many tasks may fail
+def _origin_phrase(name: str) -> str:
+    """Return a phrase about a module's origin in this process, or "" if it is missing."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return ""
+    if spec is None:
+        return ""
+    if is_own(name, spec.origin):
+        return f"This process has it in {spec.origin}, which does not reach the worker."
+    packages = []
+    for package in packages_distributions().get(name.partition(".")[0], ()):
+        try:
+            packages.append(f"{package}=={version(package)}")
+        except PackageNotFoundError:
+            continue
+    if not packages:
+        return ""
+    return f"This process has it from {' or '.join(sorted(set(packages)))}."
+
+
+def _is_not_all_exit(record: logging.LogRecord) -> bool:
+    """Return False for asyncio's log records about ``AllExit`` after an interrupted gather."""
+    error = record.exc_info[0] if record.exc_info else None
+    return error is None or error.__name__ != "AllExit"
+
+
+logging.getLogger("asyncio").addFilter(_is_not_all_exit)
+# distributed.batched logs each connection that is closed with unsent messages, which is usual when
+# a session is closed.
+logging.getLogger("distributed.batched").setLevel(logging.WARNING)
+
+_PACKAGE = Path(__file__).parents[1]
+#: Pattern of what each setting leaves out: names of modules in the source that Dask records for a
+#: computation, and files in tracebacks.
+_PATTERNS = {
+    "distributed.diagnostics.computations.ignore-modules": rf"{_PACKAGE.name}(\.|$)",
+    "admin.traceback.shorten": rf"{re.escape(str(_PACKAGE))}[\\/]",
+}
+
+
+def leave_out_our_frames() -> None:
+    """Hide this package's frames in tracebacks and in the source code that Dask records."""
+    for setting, pattern in _PATTERNS.items():
+        known = dask.config.get(setting, None)
+        if isinstance(known, list) and pattern not in known:
+            dask.config.set({setting: [*known, pattern]})
+
+
+# Tasks that cannot be sent ------------------------------------------------------------------------
+
+#: First words of Dask's error for a graph that cannot be pickled.
+_DASK = "Could not serialize object"
+
+
+def _is_no_result(record: logging.LogRecord) -> bool:
+    """Return False for Dask's log record about a result whose error is raised anyway."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, TypeError) and str(error).startswith(_DASK))
+
+
+# The error of the object is raised anyway.
+logging.getLogger("distributed.protocol.pickle").addFilter(
+    lambda record: record.msg != "Failed to serialize %s."
+)
+logging.getLogger("distributed.protocol.core").addFilter(_is_no_result)
+
+#: Labels and values of the parts of a task.
+Parts = Iterable[tuple[str, Any]]
+
+
+@contextmanager
+def explained(name: str, parts: Callable[[], Parts]) -> Iterator[None]:
+    """Replace Dask's error about an unpicklable graph by one that names the unpicklable part."""
+    try:
+        yield
+    except TypeError as error:
+        if not error.args or not str(error.args[0]).startswith(_DASK):
+            raise
+        found = unsendable(name, parts())
+        if found is None:
+            raise
+        raise found from None
+
+
+def unsendable(name: str, parts: Parts) -> TypeError | None:
+    """Return the error for a task with a part that cannot be pickled, or None."""
+    for label, value in parts:
+        why = why_not_sendable(value)
+        if why is not None:
+            return TypeError(
+                f"task {name!r} cannot be sent to a worker: {label} ({type(value).__name__}) "
+                f"cannot be pickled: {why}. Create such an object in the task, and pass what "
+                "it is created from"
+            )
+    return None
+
+
+def unsendable_result(error: TypeError, keys: list[Any]) -> TypeError | None:
+    """Return the error for tasks with an unpicklable result, or None for other errors."""
+    first, _, trace = str(error).partition("\n")
+    if not first.startswith(_DASK):
+        return None
+    call = f"task {key_split(keys[0])!r}" if len(keys) == 1 else "a task"
+    kind = first.rpartition(" ")[2]
+    why = next((line for line in reversed(trace.splitlines()) if line.strip()), "")
+    return TypeError(
+        f"the result of {call} ({kind}) cannot be sent: {why.partition(': ')[2] or 'unknown'}. "
+        "Return an object that can be pickled, or write it to a file in the task"
+    )
+
+
+def refuse_unsendable(value: Any) -> None:
+    """Raise TypeError if an object that is to be uploaded cannot be pickled."""
+    try:
+        serialize(value, on_error="raise")  # large buffers are not copied
+    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+        cause = error.__cause__ or error
+        raise TypeError(
+            f"an object ({type(value).__name__}) cannot be sent to the workers: {cause}"
+        ) from None
+
+
+def parts_of_call(
+    func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any] | None
+) -> Parts:
+    """Return the labelled parts of a task, in the order in which they are checked."""
+    yield from ((f"its argument {i}", value) for i, value in enumerate(args, 1))
+    yield from ((f"its argument {key}=", value) for key, value in (kwargs or {}).items())
+    yield "its function", func
+
+
+def parts_of_map(
+    func: Callable[..., Any], iterables: Iterable[Iterable[Any]], kwargs: Mapping[str, Any]
+) -> Parts:
+    """Return the labelled parts of the tasks of ``client.map``."""
+    elements = (
+        (f"element {place} of its argument {i}", value)
+        for i, values in enumerate(iterables, 1)
+        for place, value in enumerate(values)
+    )
+    return chain(elements, parts_of_call(func, (), kwargs))
+
+
+def parts_of_graph(graph: Mapping[Any, Any]) -> Parts:
+    """Return the labelled nodes of a plain graph."""
+    return ((f"its node {name!r}", node) for name, node in graph.items())
+
+
+def name_of(func: Any) -> str:
+    """Return the name of a function for a message."""
+    return str(funcname(func))
+
+
+# Reruns -------------------------------------------------------------------------------------------
+
+_SCRIPT = "__main__"
+
+
+def run_failed_task(client: Any, future: Any) -> Any:
+    """Run in this thread the task that caused a future's failure, and return its result.
+    Functions of the script come from this process, so that a debugger shows their source. Raises
+    ClusterError if nothing has failed, or for an executor's future.
+    """
+    if isinstance(future, CallFuture):
+        raise ClusterError(
+            "tasks of executors are not kept, so they cannot run again here",
+            hint="submit the task with client.submit()",
+        )
+    futures = futures_of(future)
+    wait(futures)
+    if not any(each.status == "error" for each in futures):
+        raise ClusterError("no task of these futures has failed")
+    node, inputs = failed_task(client, future)
+    if hasattr(node, "func"):
+        node = node.copy()
+        node.func = own_function(node.func)
+    return node(inputs)
+
+
+def debug_failed_task(client: Any, future: Any) -> None:
+    """Run a failed task in this thread, and open Python's debugger where it raises."""
+    try:
+        run_failed_task(client, future)
+    except ClusterError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the user's task raises
+        import pdb  # noqa: T100 - its import fails next to a script named cmd.py or code.py
+
+        debugger = pdb.Pdb()
+        debugger.message("".join(traceback.format_exception_only(error)).rstrip())
+        debugger.reset()
+        debugger.interaction(None, error.__traceback__)
+    else:
+        raise ClusterError("the task did not fail when it ran here")
+
+
+def own_function(function: Any) -> Any:
+    """Return this process's version of a script's function, or other functions unchanged."""
+    if type(function).__module__.startswith("scalable."):  # a cached task
+        function = getattr(function, "__wrapped__", function)
+    if getattr(function, "__module__", None) != _SCRIPT:
+        return function
+    own: Any = sys.modules[_SCRIPT]
+    for name in str(getattr(function, "__qualname__", "")).split("."):
+        own = getattr(own, name, None)
+    return function if own is None else own
