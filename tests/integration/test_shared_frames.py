@@ -50,8 +50,8 @@ def data_of(array):
 def test_a_large_buffer_is_shared_and_a_small_one_is_sent():
     async def main():
         async with pair() as ends:
-            assert ends.one.shares_memory
-            assert ends.other.shares_memory
+            assert ends.one.sharer is not None
+            assert ends.other.sharer is not None
             got = await sent(ends, {"large": to_serialize(LARGE), "small": to_serialize(LARGE[:9])})
             assert is_shared(data_of(got["large"]))
             assert not is_shared(data_of(got["small"]))
@@ -115,7 +115,7 @@ def test_nothing_is_shared_with_a_process_that_does_not_share(monkeypatch):
     async def main():
         before = segments()
         async with pair() as ends:
-            assert not ends.one.shares_memory
+            assert ends.one.sharer is None
             got = await sent(ends, [to_serialize(LARGE)])
             assert segments() == before
             np.testing.assert_array_equal(got[0], LARGE)
@@ -162,7 +162,7 @@ def test_a_wrong_part_ends_the_connection_and_later_ones_share_nothing(parts, ca
                 await ends.other.read()
             assert ends.other.closed()
         async with pair() as ends:
-            assert not ends.one.shares_memory
+            assert ends.one.sharer is None
             got = await sent(ends, [to_serialize(LARGE)])
             np.testing.assert_array_equal(got[0], LARGE)
 
@@ -180,7 +180,7 @@ def test_a_process_that_ends_before_its_segment_is_opened_stops_nothing():
             with pytest.raises(CommClosedError):
                 await ends.other.read()
         async with pair() as ends:
-            assert ends.one.shares_memory
+            assert ends.one.sharer is not None
 
     run(main)
 

@@ -125,7 +125,7 @@ async def read(value, wrap, *, share):
     told = comm._introduction if share else lambda: None
     with patch.object(comm, "_introduction", told):
         async with pair() as ends:
-            assert ends.one.shares_memory is share
+            assert (ends.one.sharer is not None) is share
             return (await sent(ends, {"value": wrap(value)}))["value"]
 
 

@@ -76,7 +76,7 @@ class Waited(StrEnum):
 
 # Hearing ------------------------------------------------------------------------------------------
 
-_listener: ContextVar[Callable[[CacheOutcome], None] | None] = ContextVar(
+outcome_listener: ContextVar[Callable[[CacheOutcome], None] | None] = ContextVar(
     "scalable_remembered_outcomes", default=None
 )
 
@@ -84,23 +84,23 @@ _listener: ContextVar[Callable[[CacheOutcome], None] | None] = ContextVar(
 @contextmanager
 def heard_by(listener: Callable[[CacheOutcome], None]) -> Iterator[None]:
     """Pass the outcomes of the cached tasks of a ``with`` block to a function."""
-    token = _listener.set(listener)
+    token = outcome_listener.set(listener)
     try:
         yield
     finally:
-        _listener.reset(token)
+        outcome_listener.reset(token)
 
 
 @contextmanager
 def unheard() -> Iterator[None]:
     """Suppress the outcomes of cached tasks in a block that runs within another task."""
-    token = _listener.set(None)
+    token = outcome_listener.set(None)
     try:
         yield
     finally:
-        _listener.reset(token)
+        outcome_listener.reset(token)
 
 
 def listener() -> Callable[[CacheOutcome], None] | None:
     """Return the current listener for outcomes, or None."""
-    return _listener.get()
+    return outcome_listener.get()

@@ -82,17 +82,13 @@ class SharingTCP(TCP):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        #: Process id of the peer if memory is shared with it.
-        self._sharer: int | None = None
+        #: Process id of the peer if memory is shared with it, otherwise None.
+        self.sharer: int | None = None
         self._numbers = count()
         #: Segments that the peer has not opened yet.
         self._lent: dict[int, Segment] = {}
         #: Numbers of the segments opened here, which the next message confirms.
         self._opened: list[int] = []
-
-    @property
-    def shares_memory(self) -> bool:
-        return self._sharer is not None
 
     def handshake_info(self) -> dict[str, Any]:
         """Return Dask's handshake values, with an offer to share memory if that is enabled."""
@@ -105,14 +101,14 @@ class SharingTCP(TCP):
         """Return Dask's options, and detect whether memory is shared with the peer."""
         options: dict[str, Any] = super().handshake_configuration(local, remote)
         if INTRODUCTION in local and INTRODUCTION in remote:
-            self._sharer = shared_memory.process_of(remote[INTRODUCTION])
-        if self._sharer is not None:
+            self.sharer = shared_memory.process_of(remote[INTRODUCTION])
+        if self.sharer is not None:
             options["compression"] = None  # it would take longer than sharing
         return options
 
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> Any:
         """Send a message, and return the size in bytes of its sent and shared frames."""
-        if self._sharer is None or self.stream is None:
+        if self.sharer is None or self.stream is None:
             return await super().write(msg, serializers, on_error)
         frames = await to_frames(
             msg,
@@ -126,9 +122,9 @@ class SharingTCP(TCP):
             },
             frame_split_size=_WHOLE,
         )
-        large = [n for n, frame in enumerate(frames) if nbytes(frame) > LEAST]
-        if not large and not self._opened:
+        if not self._opened and max(map(nbytes, frames)) <= LEAST:
             return self._queue(frames)
+        large = [n for n, frame in enumerate(frames) if nbytes(frame) > LEAST]
         found = await self._offloaded(partial(_share, [frames[n] for n in large]), frames)
         total = sum(map(nbytes, frames))
         self._queue(self._with_segments(frames, dict(zip(large, found, strict=True))))
@@ -167,12 +163,12 @@ class SharingTCP(TCP):
     def _with_opened(self, msg: Serialized) -> list[Any]:
         whole = list(msg.frames)
         try:
-            if self._sharer is None:
+            if self.sharer is None:
                 raise RefusedSegmentError("no memory is shared on this connection")
             for number in msg.header["opened"]:
                 self._lent.pop(number, None)
             for place, number, *part in msg.header["parts"]:
-                whole.insert(place, shared_memory.open_part(self._sharer, Part(*part)))
+                whole.insert(place, shared_memory.open_part(self.sharer, Part(*part)))
                 self._opened.append(number)
         except (OSError, TypeError, ValueError, KeyError) as error:
             self.abort()

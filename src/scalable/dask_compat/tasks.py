@@ -47,7 +47,7 @@ class CarriedNode(GraphNode):
     """
 
     __slots__ = (
-        "_begun", "_buffers", "_carries_coroutine", "_data", "_node", "code", "failure", "shown",
+        "_begun", "_buffers", "_data", "_node", "code", "failure", "is_coro", "shown",
     )  # fmt: skip
 
     def __init__(self, node: Any, code: str) -> None:
@@ -58,7 +58,8 @@ class CarriedNode(GraphNode):
         self._buffers: tuple[Any, ...] = ()
         #: The node, and the results that it takes, while the task runs in this process.
         self._begun: tuple[Any, Any] | None = None
-        self._carries_coroutine = bool(node.is_coro)
+        #: True for a coroutine function, which runs in the worker's event loop.
+        self.is_coro = bool(node.is_coro)  # type: ignore[misc]  # a slot
         self.code = code
         #: Fields of :class:`.FailureDetails`, after the task has failed in this process.
         self.failure: dict[str, Any] | None = None
@@ -66,21 +67,18 @@ class CarriedNode(GraphNode):
             str(funcname(_called(node)[0])) if hasattr(node, "func") else key_split(node.key)
         )
 
-    @property
-    def is_coro(self) -> bool:
-        """True for a coroutine function, which runs in the worker's event loop."""
-        return self._carries_coroutine
-
     def __call__(self, values: Any = ()) -> Any:
         node = self._loaded()
-        if hasattr(node, "func"):
-            show_script(_called(node)[0])
+        if (function := getattr(node, "func", None)) is not None:
+            by_argument = getattr(function, CALLS_ARGUMENT, False)
+            show_script(_called(node)[0] if by_argument else function)
         self._begun = node, values
         pid = os.getpid()
         try:
             result = node(values)
-            exit_in_child(pid, None)
-            return self._awaited(result, node, values) if self._carries_coroutine else result
+            if os.getpid() != pid:
+                exit_in_child(pid, None)
+            return self._awaited(result, node, values) if self.is_coro else result
         except BaseException as error:
             exit_in_child(pid, error)
             self._note_failure(error, node, values)
@@ -92,7 +90,7 @@ class CarriedNode(GraphNode):
                 raise
             raise told from error.__cause__
         finally:
-            if not self._carries_coroutine:
+            if not self.is_coro:
                 self._begun = None
 
     def given(self) -> tuple[list[Any], dict[str, Any]] | None:
@@ -141,7 +139,7 @@ class CarriedNode(GraphNode):
         data, buffers = self._data, list(self._buffers)
         if self._node is not None:
             data = dumps(self._node, buffer_callback=buffers.append)
-        state = (self.key, self._dependencies, self._carries_coroutine, self.code, self.shown)
+        state = (self.key, self._dependencies, self.is_coro, self.code, self.shown)
         return _arrived, (state, data, buffers)
 
 
@@ -156,7 +154,7 @@ def _arrived(state: tuple[Any, ...], data: bytes, buffers: list[Any]) -> Carried
     node: CarriedNode = object.__new__(CarriedNode)
     node._node, node._data, node._buffers = None, data, tuple(buffers)  # noqa: SLF001
     node.failure = node._begun = None  # noqa: SLF001
-    node.key, node._dependencies, node._carries_coroutine, node.code, node.shown = state  # noqa: SLF001
+    node.key, node._dependencies, node.is_coro, node.code, node.shown = state  # type: ignore[misc]  # noqa: SLF001
     return node
 
 

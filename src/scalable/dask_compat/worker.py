@@ -455,9 +455,11 @@ class SharingWorker(Worker):
     async def get_data(
         self, comm: Comm, keys: Collection[str], who: str | None = None, serializers: Any = None
     ) -> Any:
-        if isinstance(comm, SharingTCP) and comm.shares_memory:
+        if isinstance(comm, SharingTCP) and comm.sharer is not None:
             for key in keys:
-                await self._move(key)
+                kind = type(self.data.get(key))
+                if kind is dict or kind.__module__ != "builtins":  # others have no large buffers
+                    await self._move(key)
         return await super().get_data(comm, keys, who, serializers)
 
     async def _move(self, key: Any) -> None:

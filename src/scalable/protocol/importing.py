@@ -116,8 +116,10 @@ class Importer(MetaPathFinder):
 
     def knows(self, code: str) -> bool:
         """Return whether tasks with the given code id can run here. The empty id always can."""
+        if code == self.current or not code:
+            return True
         table = self._tables.get(code)
-        return not code or (table is not None and not self.lacks_files(table))
+        return table is not None and not self.lacks_files(table)
 
     def lacks_files(self, table: CodeTable) -> bool:
         """Return whether an archive must be fetched before tasks with the given table can run."""

@@ -17,7 +17,7 @@ from distributed.utils import in_async_call
 from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
 
 from scalable import settings
-from scalable.cache.outcomes import heard_by
+from scalable.cache.outcomes import outcome_listener
 from scalable.dask_compat.client import close_at_once
 from scalable.dask_compat.comm import share_memory
 from scalable.dask_compat.tasks import CarriedNode
@@ -88,13 +88,15 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
         """Run a task, and add the resources it used to its Dask timings."""
         usage, remembered = self._begin(), list[CacheOutcome]()
+        outcome_listener.set(remembered.append)  # each task has a context of its own
         task = self.state.tasks.get(key)
         run_id = -1 if task is None else task.run_id
         await self.code_of_calls.know(task)
         try:
-            with context_meter.add_callback(usage.observe), heard_by(remembered.append):
+            with context_meter.add_callback(usage.observe):
                 event = await super().execute(key, stimulus_id=stimulus_id)
-                event = failure_for_clients(event, partial(self._with_worker_name, task))
+                if isinstance(event, ExecuteFailureEvent):
+                    event = failure_for_clients(event, partial(self._with_worker_name, task))
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
             # Unhandled, this error would stop the event loop, and with it the worker or the
             # session.
@@ -102,11 +104,13 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
             event = ExecuteFailureEvent.from_exception(
                 failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
             )
-        if self.checkpoints.has(key):
+        if self.checkpoints.begun and self.checkpoints.has(key):
             succeeded = isinstance(event, ExecuteSuccessEvent)
             await asyncio.to_thread(self.checkpoints.end, key, succeeded=succeeded)
-        self.slot_lender.ended(key)
-        self.send_printed()
+        if key in self.slot_lender.calls:
+            self.slot_lender.ended(key)
+        if self.output is not None and self.output.is_due:
+            self.output.flush()
         if task is not None:
             task.startstops.append(addition(USAGE, usage.end()))
             if remembered:
@@ -167,8 +171,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
 class ThreadUsage:
     """CPU seconds of one task's thread. Memory is not measured, since tasks share the process."""
 
-    def __init__(self) -> None:
-        self._cpu_s: float | None = None
+    _cpu_s: float | None = None
 
     def observe(self, label: Any, value: float, unit: str) -> None:
         """Add a measurement of Dask's context meter."""

@@ -75,22 +75,16 @@ class ProcessWorker(PoolWorker):
 
 
 class _ProcessUsage(ThreadUsage):
-    """CPU seconds and peak memory of the process during one task."""
+    """CPU seconds and peak memory of the process and its children during one task."""
 
     def __init__(self, watch: MemoryWatch, *, alone: bool) -> None:
-        super().__init__()
         self._watch = watch
-        self._began = _process_cpu_s() if alone else None
+        self._began = sum(os.times()[:4]) if alone else None
         watch.begin(reset=alone)
 
     def end(self) -> dict[str, float | int | None]:
-        cpu_s = self._cpu_s if self._began is None else _process_cpu_s() - self._began
+        cpu_s = self._cpu_s if self._began is None else sum(os.times()[:4]) - self._began
         return {"cpu_s": cpu_s, "peak_memory": self._watch.end()}
-
-
-def _process_cpu_s() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 # Memory -------------------------------------------------------------------------------------------

@@ -78,7 +78,8 @@ class SlotLender:
     def __init__(self, worker: Worker, used_memory: Callable[[], float] = lambda: 0.0) -> None:
         # ``used_memory`` returns the used share of the worker's memory limit, or 0 without a limit.
         self._worker, self._used_memory = worker, used_memory
-        self._calls: dict[Any, _Call] = {}
+        #: Records of tasks that have waited, or have submitted other tasks, by key.
+        self.calls: dict[Any, _Call] = {}
         #: Waiting tasks whose slots are not lent yet, in the order of their waits.
         self._offered: list[_Call] = []
         #: Tasks that need their slot again, in the order in which their waits stopped.
@@ -93,7 +94,7 @@ class SlotLender:
 
     def lends(self, key: Any) -> bool:
         """Return whether a waiting task's slot is lent or offered. Thread-safe."""
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         return call is not None and (call.lent or call.offered)
 
     # What tasks report --------------------------------------------------------------------------
@@ -115,7 +116,7 @@ class SlotLender:
 
     async def take_back(self, key: Any) -> None:
         """Wait until a resuming task has a slot again, ahead of tasks that have not started."""
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if call is None:
             return
         self._withdraw(call)
@@ -145,7 +146,7 @@ class SlotLender:
 
     def ended(self, key: Any) -> None:
         """Drop the record of a task that has finished."""
-        call = self._calls.pop(key, None)
+        call = self.calls.pop(key, None)
         if call is None:
             return
         self._withdraw(call)
@@ -163,7 +164,7 @@ class SlotLender:
         if not self._watches:
             self._watches, self._watched_at = True, time.monotonic()
             self.loop.call_later(WATCH_S, self._watch)
-        return self._calls.setdefault(key, _Call(task))
+        return self.calls.setdefault(key, _Call(task))
 
     # Lending ------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class SlotLender:
         """Return whether a slot may be lent to the next task."""
         # Tasks that wait keep their memory. Therefore only nested tasks get every slot at once:
         # they are what waiting tasks wait for.
-        waiting = sum(call.lent for call in self._calls.values())
+        waiting = sum(call.lent for call in self.calls.values())
         if waiting < WAITING_PER_SLOT * self._worker.state.nthreads:
             return True
         if nested_call_is_next(self._worker):
@@ -258,10 +259,10 @@ class SlotLender:
         """Check the threads of tasks that may wait unnoticed."""
         now = time.monotonic()
         elapsed, self._watched_at = now - self._watched_at, now
-        for call in list(self._calls.values()):
+        for call in list(self.calls.values()):
             if call not in self._returning and not (call.seen and self.lends(call.task.key)):
                 self._check(call, elapsed)
-        self._watches = bool(self._calls)
+        self._watches = bool(self.calls)
         if self._watches:
             self.loop.call_later(WATCH_S, self._watch)
 

@@ -40,13 +40,14 @@ class OutputSender:
         self._lock = threading.Lock()
         self._waiting: list[tuple[str, int, str]] = []
         self._characters = self._left_out = 0
-        self._due = False
+        #: True if output is pending.
+        self.is_due = False
         sys.stdout = TaskStream(sys.stdout, lambda text: self._wrote(STDOUT, text))
         sys.stderr = TaskStream(sys.stderr, lambda text: self._wrote(STDERR, text))
 
     def flush(self) -> None:
         """Send all pending output ahead of the worker's next message. Runs in the event loop."""
-        if self._due:
+        if self.is_due:
             self._add(self._lines.rest())
             self._send()
 
@@ -54,8 +55,8 @@ class OutputSender:
         if threading.get_ident() == self._loop_thread and label_here() is None:
             return False  # the worker's own messages
         self._add(self._lines.add(descriptor, text))
-        if not self._due:
-            self._due = True
+        if not self.is_due:
+            self.is_due = True
             self._worker.loop.add_callback(self._worker.loop.call_later, SEND_S, self._send)
         return False
 
@@ -70,7 +71,7 @@ class OutputSender:
                 self._waiting.append((label, descriptor, sendable(line)))
 
     def _send(self) -> None:
-        self._due = False
+        self.is_due = False
         with self._lock:
             lines, self._waiting = self._waiting, []
             left_out, self._left_out, self._characters = self._left_out, 0, 0

@@ -1,0 +1,120 @@
+"""Functions of the package that a plain task passes through, from submit to its result."""
+
+import builtins
+import logging
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import scalable
+from scalable.client.client import ScalableClient
+
+MANIFEST = """\
+version: 1
+project: {name: path}
+targets:
+  local: {provider: local, processes: true}
+components:
+  a: {}
+"""
+SOURCE = str(Path(scalable.__file__).parent)
+#: Rounds that are compared: what depends on time, such as a heartbeat, is not in all of them.
+ROUNDS = 5
+#: Largest numbers of functions and of files, of the client and its worker together.
+MOST_FUNCTIONS, MOST_FILES = 40, 15
+MOST_OF_CLIENT, MOST_FILES_OF_CLIENT = 16, 9
+
+
+def increment(x):
+    return x + 1
+
+
+def count_here(source):
+    """Note from now on which functions of the package this thread of a worker calls."""
+    logging.disable(logging.INFO)  # a line for each function that a client runs on a worker
+    if not hasattr(builtins, "functions_seen"):
+        builtins.functions_seen = set()
+    sys.setprofile(noting_in(builtins.functions_seen, source))
+
+
+def noting_in(seen, source):
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(source):
+            seen.add((code.co_filename[len(source) :], code.co_name, code.co_firstlineno))
+
+    return note
+
+
+def seen_since():
+    seen = set(builtins.functions_seen)
+    builtins.functions_seen.clear()
+    return seen
+
+
+def stop_here():
+    sys.setprofile(None)
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def session(running_session):
+    with running_session(MANIFEST, workers=1) as session:
+        yield session
+
+
+@pytest.fixture
+def seen(session):
+    """Return a function that returns what a submission passes through, in client and worker."""
+    own = session.client
+    with ScalableClient(own.scheduler.address, security=own.security) as client:
+        client.submit(count_here, SOURCE, tag="a").result()
+        client.run(count_here, SOURCE)
+        noted = set()
+        note, noting = noting_in(noted, SOURCE), threading.Event()
+        client.loop.add_callback(sys.setprofile, note)
+
+        def pass_through(**options):
+            client.submit(increment, 1, tag="a", **options).result()
+            client.loop.add_callback(noting.set)
+            assert noting.wait(60)
+            client.run(seen_since)
+            noted.clear()
+            sys.setprofile(note)
+            try:
+                assert client.submit(increment, 2, tag="a", **options).result() == 3
+            finally:
+                sys.setprofile(None)
+            ours = set(noted)
+            (theirs,) = client.run(seen_since).values()
+            return ours, theirs
+
+        def in_all_rounds(**options):
+            ours, theirs = zip(*(pass_through(**options) for _ in range(ROUNDS)), strict=True)
+            return set.intersection(*ours), set.intersection(*theirs)
+
+        yield in_all_rounds
+        client.loop.add_callback(sys.setprofile, None)
+        client.submit(stop_here, tag="a").result()
+        client.run(stop_here)
+
+
+def files_of(functions):
+    return {file for file, _, _ in functions}
+
+
+def test_a_plain_task_passes_through_few_functions(seen):
+    ours, theirs = seen()
+    assert len(ours) <= MOST_OF_CLIENT, sorted(ours)
+    assert len(files_of(ours)) <= MOST_FILES_OF_CLIENT, files_of(ours)
+    both = [*ours, *theirs]
+    assert len(both) <= MOST_FUNCTIONS, sorted(theirs)
+    assert len(files_of(both)) <= MOST_FILES, files_of(both)
+
+
+def test_a_special_case_is_decided_once_at_submit(seen):
+    plain, _ = seen()
+    kept, _ = seen(errors="keep")
+    assert files_of(kept) - files_of(plain) == {"/client/failures.py"}
