@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from scalable.cache.file import File
     from scalable.cache.key import KeyOptions
     from scalable.client.client import ScalableClient
-    from scalable.client.failures import CallFailed
-    from scalable.client.sweep import Sweep
+    from scalable.client.failures import CallFailed, Sweep
     from scalable.clusters.connecting import connect
     from scalable.clusters.discovery import list_clusters
     from scalable.errors import (
@@ -56,7 +55,7 @@ _SOURCES = {
     "ScalableSession": "scalable.session",
     "SlurmCluster": "scalable.providers.slurm.cluster",
     "Storage": "scalable.storage",
-    "Sweep": "scalable.client.sweep",
+    "Sweep": "scalable.client.failures",
     "cached": "scalable.cache.decorator",
     "checkpoint": "scalable.worker.checkpoints",
     "command": "scalable.worker.command",

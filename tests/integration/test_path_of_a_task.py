@@ -6,9 +6,12 @@ import sys
 import threading
 from pathlib import Path
 
+import dask
 import pytest
+from distributed import get_worker
 
 import scalable
+from scalable import ScalableSession
 from scalable.client.client import ScalableClient
 
 MANIFEST = """\
@@ -118,3 +121,30 @@ def test_a_special_case_is_decided_once_at_submit(seen):
     plain, _ = seen()
     kept, _ = seen(errors="keep")
     assert files_of(kept) - files_of(plain) == {"/client/failures.py"}
+
+
+def pool_here():
+    (tag,) = get_worker().state.total_resources
+    return tag
+
+
+def test_each_task_is_sent_with_its_own_keywords():
+    with ScalableSession.local({"a": 1, "b": 1}) as client:
+
+        def pool_of(**keywords):
+            return client.submit(pool_here, **keywords).result()
+
+        for _ in range(2):  # the second time, the client has noted how the first were sent
+            assert [pool_of(tag="a"), pool_of(tag="b")] == ["a", "b"]
+            with client.use(tag="b"):
+                assert pool_of() == "b"
+                assert pool_of(tag="a") == "a"
+            with dask.annotate(tag="a"):
+                assert pool_of() == "a"
+            (of_b,) = [
+                name
+                for name, worker in client.scheduler_info()["workers"].items()
+                if "b" in worker["resources"]
+            ]
+            assert pool_of(workers=of_b) == "b"
+            assert pool_of(tag="b", resources={"b": 1}) == "b"

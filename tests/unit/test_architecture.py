@@ -20,7 +20,6 @@ RUNS_CODE_OF_USERS = {
     "client/executor.py",
     "client/dispatcher.py",
     "client/in_flight.py",
-    "client/mapped_calls.py",
     "client/failures.py",
     "client/client.py",
     "dask_compat/client.py",

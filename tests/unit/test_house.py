@@ -19,7 +19,7 @@ BUDGETS = {
     "base": (1_900, 14),
     "cache": (5_550, 27),
     "cli": (4_100, 32),
-    "client": (8_400, 20),
+    "client": (8_250, 18),
     "clusters": (4_900, 23),
     "containers": (900, 4),
     "dask_compat": (3_700, 9),

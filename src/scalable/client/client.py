@@ -38,6 +38,7 @@ from scalable.client.failures import (
     KEEP,
     RAISE,
     KeptFuture,
+    Sweep,
     debug_failed_task,
     explained,
     kept_values,
@@ -46,6 +47,7 @@ from scalable.client.failures import (
     parts_of_call,
     parts_of_graph,
     parts_of_map,
+    rows_of,
     run_failed_task,
     shown_error,
     unsendable_result,
@@ -65,7 +67,6 @@ from scalable.client.routing import (
     refuse_hidden,
     slots_given,
 )
-from scalable.client.sweep import Sweep, rows_of
 from scalable.client.task_output import display
 from scalable.dask_compat.client import (
     WAITS,
@@ -354,8 +355,8 @@ class ScalableClient(HookedClient):
             and self._routing.defaults is NO_DEFAULTS
             and not get_annotations()
         )
-        if is_plain and func in self._plain:
-            plain = self._plain[func].get(asked)
+        if is_plain and (known := self._plain.get(func)) is not None:
+            plain = known.get(asked)
         if plain is not None:
             pure, key, options = False, f"{plain.name}-{uuid.uuid4()}", plain.options
             annotations = plain.annotations

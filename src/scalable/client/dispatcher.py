@@ -62,10 +62,11 @@ class Dispatcher:
         self.parent: Any = None
         self._line, self.options = line, options
         self._sizing = BundleSizing()
-        self._in_flight = BundlesInFlight(
+        self.in_flight = BundlesInFlight(
             line, options, self._sizing, self._put_back, self.wake, self._fail_waiting
         )
-        self._held = HeldCalls(line, self._put_back_and_wake)
+        #: Tasks that wait for their arguments.
+        self.held = HeldCalls(line, self._put_back_and_wake)
         self._awake = self._will_double = False
         self._at_first = FIRST
         self._id, self._task_name = uuid.uuid4().hex, options.task or options.name
@@ -91,7 +92,7 @@ class Dispatcher:
 
     @property
     def unfinished(self) -> int:
-        return self._waiting() + self._in_flight.unfinished + self._held.unfinished
+        return self._waiting() + self.in_flight.unfinished + self.held.unfinished
 
     @property
     def ends_with_script(self) -> bool:
@@ -106,23 +107,19 @@ class Dispatcher:
     @property
     def lookahead(self) -> int:
         """Number of waiting tasks that is enough to keep all slots busy."""
-        return self._sizing.lookahead(self._in_flight.slots)
+        return self._sizing.lookahead(self.in_flight.slots)
 
     # In the event loop --------------------------------------------------------------------------
 
     @property
     def idle(self) -> bool:
         """True if no task waits or runs, and the scheduler has recorded the end of all bundles."""
-        return self._in_flight.idle and self._held.idle and not self._waiting()
-
-    def cancel(self, future: CallFuture) -> None:
-        """Cancel a task that was sent, even if it is running."""
-        self._in_flight.cancel(future)
+        return self.in_flight.idle and self.held.idle and not self._waiting()
 
     def find(self, future: CallFuture) -> Whereabouts | None:
         """Return the position of a task of this executor, or None for any other task."""
-        bundle = self._in_flight.bundle_of(future)
-        if bundle is not None or self._held.holds(future):
+        bundle = self.in_flight.bundle_of(future)
+        if bundle is not None or self.held.holds(future):
             return Whereabouts(self.tag, bundle, held=bundle is None)
         before = 0
         for pending in list(self.backlog):
@@ -133,24 +130,16 @@ class Dispatcher:
             before += len(pending)
         return None
 
-    def withdraw_calls_of(self, pending: PendingCalls) -> None:
-        """Withdraw the unstarted bundles of cancelled tasks."""
-        self._in_flight.withdraw_calls_of(pending)
-
-    def cancel_held(self) -> None:
-        """Cancel the tasks that wait for their arguments."""
-        self._held.cancel_all()
-
     def cancel_all(self) -> None:
-        self._in_flight.cancel_all()
-        self._held.cancel_all()
+        self.in_flight.cancel_all()
+        self.held.cancel_all()
 
     def close(self, error: BaseException | None = None) -> None:
         """Stop sending, and fail every waiting or running task with the error."""
         self.closed = True
         error = error or ClusterError("the client was closed before the task had ended")
-        self._in_flight.close(error)
-        self._held.close(error)
+        self.in_flight.close(error)
+        self.held.close(error)
         unread = ClusterError(f"not all arguments were read: {self._line.why_closed}")
         for pending in list(self.backlog):
             pending.end(unread)
@@ -170,8 +159,8 @@ class Dispatcher:
         # Reset this first, so that a task that is added from now on wakes the dispatcher again.
         self._awake = False
         self._fill()
-        self._in_flight.withdraw()
-        works = len(self._in_flight) or len(self._held) or self._waiting()
+        self.in_flight.withdraw()
+        works = len(self.in_flight) or len(self.held) or self._waiting()
         working.add(self) if works else working.discard(self)
         if not self._will_report and self._waiting() != self._reported:
             self._will_report = True
@@ -193,9 +182,9 @@ class Dispatcher:
         """Send bundles until each slot has ``AHEAD`` unfinished bundles or no task waits."""
         # There are few bundles until the duration of tasks is known. If many are sent, a later turn
         # of the event loop continues.
-        slots, until = self._in_flight.slots, time.monotonic() + TURN_S
+        slots, until = self.in_flight.slots, time.monotonic() + TURN_S
         most = self._most(AHEAD * slots)
-        while len(self._in_flight) < most:
+        while len(self.in_flight) < most:
             pending = self._first()
             if pending is None:
                 return
@@ -224,7 +213,7 @@ class Dispatcher:
         """Increase the number of bundles in flight if tasks are longer than ``FIRST_S``."""
         self._will_double = False
         # A bundle that waits, or whose message is late on a busy machine, has no known duration.
-        if 2 * self._in_flight.begun_bundles >= self._at_first:
+        if 2 * self.in_flight.begun_bundles >= self._at_first:
             self._at_first *= 2
         self.wake()
 
@@ -251,7 +240,7 @@ class Dispatcher:
         """Send tasks whose arguments are complete. A task that cannot be sent fails."""
         try:
             for packed in pack(pending, numbers):
-                if not self._held.hold(pending, packed):
+                if not self.held.hold(pending, packed):
                     self._submit(pending, packed)
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
             error = ClusterError(f"the task could not be sent: {raised!r}")
@@ -265,7 +254,7 @@ class Dispatcher:
         calls = set(range(len(numbers)))
         bundle = SentBundle(key, pending, numbers, calls, time.monotonic(), suspected)
         bundle.refusal_counts = not packed.references
-        bundle.first_tries = self._in_flight.first_tries.take(pending, numbers)
+        bundle.first_tries = self.in_flight.first_tries.take(pending, numbers)
         bundle.renewable = any(isinstance(r, Reference) for r in packed.references.values())
         header = {
             "key": key,
@@ -282,17 +271,17 @@ class Dispatcher:
         names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}
         self._task_name = names.pop() if len(names) == 1 else options.name
         logger.debug("bundle %s: %d tasks, %d bytes", key, len(numbers), len(packed.payload))
-        self._in_flight.add(bundle)
+        self.in_flight.add(bundle)
         try:
             bundle.future = self._line.submit_bundle(
                 key,
-                self._in_flight,
+                self.in_flight,
                 (run_bundle, header, packed.payload, packed.futures),
                 annotations={
                     BUNDLE_ANNOTATION: {
                         "calls": len(numbers),
                         "rows": options.record_calls,
-                        **self._in_flight.sent_before.take(pending, numbers),
+                        **self.in_flight.sent_before.take(pending, numbers),
                     },
                     TASK_ANNOTATION: self._task_name,
                 },
@@ -301,7 +290,7 @@ class Dispatcher:
             )
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
             error = ClusterError(f"the task could not be sent: {raised!r}")
-            self._line.call_soon(self._in_flight.erred, key, error)
+            self._line.call_soon(self.in_flight.erred, key, error)
 
 
 # Held tasks ---------------------------------------------------------------------------------------

@@ -21,17 +21,10 @@ from dask.sizeof import sizeof
 from distributed import Future
 from distributed.utils_comm import pack_data
 
-from scalable.client.backlog import SingleCalls
+from scalable.client.backlog import MOST_UNTAKEN, MappedCalls, Outcome, SingleCalls, StreamedCalls
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.futures import CallFuture, OwnCondition, call_futures_of, settle
-from scalable.client.mapped_calls import (
-    MOST_UNTAKEN,
-    MappedCalls,
-    MultiprocessingVerbs,
-    Outcome,
-    StreamedCalls,
-)
 from scalable.client.task_output import display
 from scalable.errors import ClusterError
 from scalable.liveness import refuse_in_child
@@ -44,6 +37,8 @@ from scalable.views.notebooks import render_executor
 
 logger = logging.getLogger("scalable.client")
 _Result = TypeVar("_Result")
+Callback = Callable[[Any], Any]
+ErrorCallback = Callable[[BaseException], Any]
 
 #: Seconds between two checks for running tasks while ``shutdown()`` waits.
 IDLE_CHECK_S = 0.02
@@ -53,7 +48,7 @@ AFTER_SHUTDOWN = "cannot schedule new futures after shutdown"
 NO_NAMES: dict[str, Any] = {}
 
 
-class PoolExecutor(MultiprocessingVerbs, Executor):
+class PoolExecutor(Executor):
     """Executor for the workers of one tag, with the methods of ``multiprocessing.Pool``."""
 
     def __init__(
@@ -157,7 +152,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
             for many in list(self._many):
                 many.cancel()
             self._dependent.cancel_all()
-            self._line.call_soon(self._dispatcher.cancel_held)
+            self._line.call_soon(self._dispatcher.held.cancel_all)
         if wait:
             for many in list(self._many):
                 many.end(RuntimeError(AFTER_SHUTDOWN))
@@ -174,6 +169,87 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
             while not self._dispatcher.closed and not over.wait(IDLE_CHECK_S):
                 if runs_here():
                     run_next()
+
+    # As in multiprocessing.Pool, without chunksize -----------------------------------------------
+
+    def apply(
+        self,
+        fn: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return _result_of(self.submit(fn, *args, **(kwds or {})))
+
+    def apply_async(
+        self,
+        fn: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+        callback: Callback | None = None,
+        error_callback: ErrorCallback | None = None,
+    ) -> CallFuture:
+        future = self.submit(fn, *args, **(kwds or {}))
+        _add_callbacks(future, callback, error_callback)
+        return future
+
+    def map_async(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Any],
+        chunksize: int | None = None,
+        callback: Callback | None = None,
+        error_callback: ErrorCallback | None = None,
+    ) -> CallFuture:
+        return self.starmap_async(
+            fn, ((item,) for item in iterable), chunksize, callback, error_callback
+        )
+
+    def starmap(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+    ) -> list[Any]:
+        return _result_of(self.starmap_async(fn, iterable, chunksize))  # type: ignore[no-any-return]
+
+    def starmap_async(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+        callback: Callback | None = None,
+        error_callback: ErrorCallback | None = None,
+    ) -> CallFuture:
+        """Return a future of all results. Cancelling it cancels the tasks that have not started."""
+        del chunksize
+        future = self._collect(fn, [tuple(item) for item in iterable])
+        _add_callbacks(future, callback, error_callback)
+        return future
+
+    def imap(
+        self, fn: Callable[..., _Result], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[_Result]:
+        """Iterate over results in the order of the elements."""
+        del chunksize
+        return self._results_of(fn, iterable, ordered=True)
+
+    def imap_unordered(
+        self, fn: Callable[..., _Result], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[_Result]:
+        """Iterate over results in the order in which they arrive."""
+        del chunksize
+        return self._results_of(fn, iterable, ordered=False)
+
+    def _results_of(
+        self, fn: Callable[..., Any], iterable: Iterable[Any], *, ordered: bool
+    ) -> Iterator[Any]:
+        if isinstance(iterable, Sized) and not isinstance(iterable, range):
+            many = self._start(fn, [(item,) for item in iterable], ordered=ordered)
+            return _Results(self._outcomes(many, None))
+        streamed = self._read_in_thread(fn, zip(iterable), self._most_ahead, ordered=ordered)
+        results = _Results(self._outcomes(streamed, None))
+        weakref.finalize(results, streamed.stop_reading)
+        return results
 
     # As in multiprocessing, lifecycle methods ---------------------------------------------------
 
@@ -255,7 +331,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         return future
 
     def _end_call(self, future: CallFuture) -> None:
-        self._line.call_soon(self._dispatcher.cancel, future)
+        self._line.call_soon(self._dispatcher.in_flight.cancel, future)
 
     def _set_when_idle(self, over: threading.Event) -> None:
         # Dependent tasks are checked first, because they go to the dispatcher later.
@@ -275,11 +351,6 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         if arguments:
             self._offer(many)
         return many
-
-    def _stream(
-        self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]], *, ordered: bool
-    ) -> StreamedCalls:
-        return self._read_in_thread(fn, rows, self._most_ahead, ordered=ordered)
 
     def _most_ahead(self) -> tuple[float, float]:
         """Return the limits for waiting tasks and for outcomes not yet taken."""
@@ -369,7 +440,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         def ended(_: Any) -> None:
             if future.cancelled():
                 many.cancel()
-                self._line.call_soon(self._dispatcher.withdraw_calls_of, many)
+                self._line.call_soon(self._dispatcher.in_flight.withdraw_calls_of, many)
 
         many.on_end = end
         future.add_done_callback(ended)
@@ -378,6 +449,47 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         else:
             end()
         return future
+
+
+class _Results(Iterator[Any]):
+    """Iterator over results. It continues after the error of a failed task."""
+
+    def __init__(self, outcomes: Iterator[Outcome]) -> None:
+        self._outcomes, self._lock = outcomes, threading.Lock()
+
+    def __next__(self) -> Any:
+        with self._lock:  # several threads may share the results, as with ``multiprocessing``
+            outcome = next(self._outcomes)
+        error = outcome[0]
+        if isinstance(error, StopIteration):
+            # It would end the iterator, and the results that follow would be lost (PEP 479).
+            raise RuntimeError("the task raised StopIteration") from error  # noqa: TRY004
+        if error is not None:
+            raise error
+        return outcome.pop()
+
+
+def _result_of(future: CallFuture) -> Any:
+    """Wait for the result of a future, and cancel the tasks if the wait is interrupted."""
+    try:
+        return future.result()
+    finally:
+        future.cancel()
+
+
+def _add_callbacks(
+    future: CallFuture, callback: Callback | None, error_callback: ErrorCallback | None
+) -> None:
+    """Make a future call the matching callback before waiting threads wake up."""
+
+    def ended(result: Any, error: BaseException | None) -> None:
+        if error is None and callback is not None:
+            callback(result)
+        elif error is not None and error_callback is not None:
+            error_callback(error)
+
+    if callback is not None or error_callback is not None:
+        future.tell_first(ended)
 
 
 # Dependent tasks ----------------------------------------------------------------------------------

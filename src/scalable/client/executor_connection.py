@@ -10,7 +10,7 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from dask import annotate  # type: ignore[attr-defined]
 from dask.sizeof import sizeof
@@ -54,51 +54,6 @@ from scalable.scheduler.bundle_relay import BundleRelay
 logger = logging.getLogger("scalable.client")
 
 
-class BundleFollower(Protocol):
-    """Receiver of the messages about bundles. Its methods run in the client's event loop."""
-
-    def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
-        """Handle the outcomes of tasks that have finished."""
-
-    def returned(self, key: str, numbers: Sequence[int] | int) -> None:
-        """Handle tasks that a worker gives back before it has started them."""
-
-    def timed_out(self, key: str, number: int) -> None:
-        """Handle a task that ran for longer than its time limit."""
-
-    def begun(self, key: str) -> None:
-        """Handle the message that a bundle has started."""
-
-    def in_memory(self, key: str) -> None:
-        """Handle the success of a bundle's Dask task."""
-
-    def erred(self, key: str, error: BaseException) -> None:
-        """Handle the failure of a bundle's Dask task."""
-
-    def lost(self, key: str) -> None:
-        """Handle a bundle whose Dask task the scheduler no longer has."""
-
-
-class SlotFollower(Protocol):
-    """Sender of tasks that is woken when slots become free."""
-
-    @property
-    def unfinished(self) -> int:
-        """Number of tasks that wait or run."""
-
-    def wake(self) -> None:
-        """Schedule a check for tasks to send. May be called from any thread."""
-
-    def find(self, future: Any) -> Any:
-        """Return the position of a task, or None if it is not one of the follower's tasks."""
-
-    def report_again(self) -> None:
-        """Report the number of waiting tasks at the next check, even if it stays the same."""
-
-    def close(self, error: BaseException | None = None) -> None:
-        """Fail all unfinished tasks. The default error reports that the client was closed."""
-
-
 class ExecutorConnection:
     """Connection of one client's executors to the scheduler."""
 
@@ -106,9 +61,9 @@ class ExecutorConnection:
         # ``code`` returns the id of the code that tasks run (:mod:`scalable.protocol.code`), or "".
         self._client, self.code = client, code
         self._slots: dict[str, int] | None = None
-        self._slot_followers: weakref.WeakSet[SlotFollower] = weakref.WeakSet()
-        #: Followers of the sent bundles that were not passed to :meth:`forget_bundle` yet, by key.
-        self.followers: dict[str, BundleFollower] = {}
+        self._slot_followers: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: The `BundlesInFlight` of each sent bundle that was not passed to :meth:`forget_bundle`.
+        self.followers: dict[str, Any] = {}
         #: Whether the scheduler can interrupt running tasks, or None before it was queried.
         self._can_interrupt: bool | None = None
         #: The client shows the output of all tasks.
@@ -164,8 +119,8 @@ class ExecutorConnection:
 
     # Slots and backlog --------------------------------------------------------------------------
 
-    def follow_slots(self, follower: SlotFollower) -> None:
-        """Register an object to wake when slot counts change, and to close with the client."""
+    def follow_slots(self, follower: Any) -> None:
+        """Register a `Dispatcher` to wake when slot counts change, and to close with the client."""
         self._slot_followers.add(follower)
 
     def set_slots(self, slots: dict[str, int]) -> None:
@@ -215,7 +170,7 @@ class ExecutorConnection:
         """Report to the scheduler how many slots the waiting tasks of an executor need."""
         if self._client.status == "running":
             about = {"executor": executor, "tag": tag, "task": task, "slots": slots}
-            self._send({"op": BACKLOG, **about})
+            send_to_scheduler(self._client, {"op": BACKLOG, **about})
 
     async def find(self, future: Any) -> Any:
         """Return the position of a task of any executor, or None if no executor has taken it."""
@@ -237,7 +192,7 @@ class ExecutorConnection:
     def submit_bundle(
         self,
         key: str,
-        follower: BundleFollower,
+        follower: Any,
         call: tuple[Any, ...],
         *,
         annotations: Mapping[str, Any],
@@ -260,7 +215,7 @@ class ExecutorConnection:
     def interrupt(self, key: Any, number: int | None = None) -> None:
         """Interrupt a task of a bundle by position, a single task (None) or ``EVERY`` task."""
         logger.debug("requesting the scheduler to interrupt %s (task %s)", key, number)
-        self._send({"op": INTERRUPT, "key": key, "number": number})
+        send_to_scheduler(self._client, {"op": INTERRUPT, "key": key, "number": number})
 
     async def interrupt_each(self, keys: Iterable[Any]) -> None:
         """Interrupt single tasks, except those that another client waits for, if possible."""
@@ -291,7 +246,7 @@ class ExecutorConnection:
 
     def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
         """Report a lost bundle's failed tasks: position, error class, message and arguments."""
-        self._send({"op": GIVEN_UP, "key": key, "calls": calls})
+        send_to_scheduler(self._client, {"op": GIVEN_UP, "key": key, "calls": calls})
 
     def upload(self, value: Any, tag: str = "") -> Future[Any]:
         """Upload an object to a worker with the tag, or to any worker, and return its future.
@@ -312,9 +267,6 @@ class ExecutorConnection:
     def wait_for(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a coroutine function in the client's event loop, and return its result."""
         return self._client.sync(function, *args)
-
-    def _send(self, message: dict[str, Any]) -> None:
-        send_to_scheduler(self._client, message)
 
     # News of Dask tasks, from the client --------------------------------------------------------
 

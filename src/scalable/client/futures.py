@@ -14,7 +14,7 @@ from concurrent.futures import ALL_COMPLETED, CancelledError, Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dask.utils import funcname
 from distributed.client import futures_of
@@ -99,19 +99,6 @@ class _LateResultError(multiprocessing.TimeoutError, TimeoutError):
     """Timeout error that is both multiprocessing's and the built-in one."""
 
 
-class Home(Protocol):
-    """Owner of task results that stay on the workers."""
-
-    def of(self, bundle: Any, position: int, call: Any) -> Reference:
-        """Return a reference to the result at a position of a bundle."""
-
-    def is_near(self, line: Any) -> bool:
-        """Return whether another executor's tasks can use the results."""
-
-    def fetch(self, reference: Reference) -> Any:
-        """Return the value of a result."""
-
-
 class CallFuture(Future[_Result]):
     """Future of one task."""
 
@@ -144,8 +131,8 @@ class CallFuture(Future[_Result]):
         self.measures: tuple[MeasuredCalls, int] | None = None
         #: Number of tasks that take the result as an argument.
         self.takers = 0
-        #: Fetches the result if it stays on the workers, or None if it never does.
-        self.home: Home | None = None
+        #: `RemoteResults` of the executor, whose results may stay on the workers, or None.
+        self.home: Any = None
         #: Reference of the result, if it has stayed on the workers.
         self.kept: Reference | None = None
         #: Called with the result and the error before waiting threads wake up.

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.client.backlog import CallOptions, SentBundle, SingleCalls
+from scalable.client.backlog import CallOptions, MappedCalls, SentBundle, SingleCalls
 from scalable.client.futures import CallFuture
 from scalable.client.in_flight import BundlesInFlight, BundleSizing
-from scalable.client.mapped_calls import MappedCalls
 from scalable.errors import NoWorkersError
 from scalable.protocol.messages import dump
 

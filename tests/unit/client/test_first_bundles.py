@@ -7,10 +7,9 @@ import threading
 import pytest
 
 from scalable.client import dispatcher as dispatching
-from scalable.client.backlog import CallOptions
+from scalable.client.backlog import CallOptions, MappedCalls, StreamedCalls
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.in_flight import AHEAD, FIRST, FIRST_S, SHARES
-from scalable.client.mapped_calls import MappedCalls, StreamedCalls
 from scalable.protocol.messages import dump
 
 
@@ -88,7 +87,7 @@ def test_few_bundles_are_sent_until_the_length_of_calls_is_known(offered):
     line, dispatcher = offered(5000, 50_000)
     assert len(line.sent) == FIRST
     told = dump((range(1), ["x"], {}, None))
-    dispatcher._in_flight.outcomes(line.sent[0], told, 1e-6, over=True)
+    dispatcher.in_flight.outcomes(line.sent[0], told, 1e-6, over=True)
     line.run_soon()
     # Each bundle is a share of what is left.
     assert len(line.sent) <= FIRST + SHARES * (2 + math.log(50_000 / SHARES))
@@ -100,7 +99,7 @@ def test_long_calls_reach_all_slots_after_some_moments(offered):
     moments = 0
     while len(line.sent) < AHEAD * 1000:
         for key in list(line.sent):
-            dispatcher._in_flight.begun(key)
+            dispatcher.in_flight.begun(key)
         line.pass_time()
         line.run_soon()
         moments += 1
@@ -115,7 +114,7 @@ def test_no_more_bundles_are_sent_while_the_first_ones_have_not_begun(offered):
         line.run_soon()
     assert len(line.sent) == FIRST
     for key in line.sent[: FIRST // 2]:  # the others may wait behind long calls of another client
-        dispatcher._in_flight.begun(key)
+        dispatcher.in_flight.begun(key)
     line.pass_time()
     line.run_soon()
     assert len(line.sent) == 2 * FIRST
@@ -124,7 +123,7 @@ def test_no_more_bundles_are_sent_while_the_first_ones_have_not_begun(offered):
 def test_a_turn_of_the_event_loop_ends_in_time_and_another_sends_the_rest(offered, monkeypatch):
     monkeypatch.setattr(dispatching, "TURN_S", 0.0)
     line, dispatcher = offered(5000, 5000)
-    dispatcher._in_flight.outcomes(line.sent[0], dump((range(1), ["x"], {}, None)), 1.0, over=True)
+    dispatcher.in_flight.outcomes(line.sent[0], dump((range(1), ["x"], {}, None)), 1.0, over=True)
     assert line.run_soon() == 1
     assert len(line.sent) == 5000
 
@@ -133,7 +132,7 @@ def test_ends_of_many_bundles_make_one_look_for_calls_to_send(offered):
     line, dispatcher = offered(5000, 50_000)
     told = dump((range(1), ["x"], {}, None))
     for key in list(line.sent):
-        dispatcher._in_flight.outcomes(key, told, 1e-6, over=True)
+        dispatcher.in_flight.outcomes(key, told, 1e-6, over=True)
     looks = [function for function, _ in line.soon if function == dispatcher._dispatch]
     assert len(looks) == 1
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.client.backlog import SingleCalls
+from scalable.client.backlog import MappedCalls, SingleCalls, StreamedCalls
 from scalable.client.futures import CallFuture
 from scalable.client.in_flight import (
     LARGEST_BUNDLE,
@@ -22,7 +22,6 @@ from scalable.client.in_flight import (
     USUAL_WAITING,
     BundleSizing,
 )
-from scalable.client.mapped_calls import MappedCalls, StreamedCalls
 
 
 class Value:
@@ -83,7 +82,7 @@ def test_reading_is_never_further_ahead_than_asked_and_always_goes_on(waiting, u
 @pytest.fixture
 def sleepy(monkeypatch):
     """A reader that waits sleeps until somebody wakes it."""
-    monkeypatch.setattr("scalable.client.mapped_calls.INTERRUPTIBLE_S", 1000.0)
+    monkeypatch.setattr("scalable.client.backlog.INTERRUPTIBLE_S", 1000.0)
 
 
 @pytest.mark.usefixtures("sleepy")
