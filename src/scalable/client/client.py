@@ -103,6 +103,10 @@ logger = logging.getLogger("scalable.client")
 _Result = TypeVar("_Result")
 
 
+#: Types of the names that may be given for a plain task.
+_NAMES = {str, type(None)}
+
+
 class _PlainTask(NamedTuple):
     """Way to send tasks of one function with the same keywords, without any special case."""
 
@@ -349,6 +353,7 @@ class ScalableClient(HookedClient):
         asked, plain = (tag, task, errors), None
         is_plain = (
             type(func) is FunctionType
+            and {type(tag), type(task), type(errors)} <= _NAMES
             and slots is n is ONE_SLOT
             and key is pure is cache is None
             and DASK_KEYWORDS.isdisjoint(kwargs)
