@@ -20,9 +20,15 @@ from scalable.model import PoolStatus
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED, slots_of
-from scalable.scheduler.pool_facts import PoolReader, name_of, running_on
+from scalable.scheduler.pool_facts import PoolReader, name_of
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.task_log import EndedTask, NestedCalls, Profiles, TaskLog
+from scalable.scheduler.task_log import (
+    EndedTask,
+    NestedCalls,
+    Profiles,
+    TaskLog,
+    running_tasks,
+)
 from scalable.views.facts import CallFacts, Failure, NeededCall, NextTry, UnmetNeed
 
 #: Maximum numbers of a task's dependencies that are named, and that are examined.
@@ -109,7 +115,7 @@ class CallReader:
         worker = task.processing_on
         assert worker is not None
         told["worker"] = str(worker.name)
-        running = dict(running_on(worker))
+        running = dict(running_tasks(worker))
         if task in running:
             since_s = running[task]
             left_s = self._pools.left_s(task, since_s)
@@ -144,7 +150,7 @@ class CallReader:
             task.state, "waiting"
         )
         if worker is not None:
-            runs = any(task is other for other, _ in running_on(worker))
+            runs = any(task is other for other, _ in running_tasks(worker))
             state = "running" if runs else "assigned"
         return NeededCall(
             str(task.key), name_of(task), state, "" if worker is None else str(worker.name)

@@ -28,7 +28,8 @@ from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
 from scalable.scheduler.overviews import KEPT, RecentEvents
-from scalable.scheduler.pool_facts import ClusterState, PoolReader, name_of, running_on
+from scalable.scheduler.pool_facts import ClusterState, PoolReader, name_of
+from scalable.scheduler.task_log import running_tasks
 from scalable.views.explanation import Explanation, Explanations
 from scalable.views.facts import CallFacts, Failure, PoolFacts
 from scalable.views.pool_reasons import explain_pool
@@ -263,7 +264,7 @@ class Explainer:
         for worker in list(self._scheduler.workers.values()):
             if left <= 0 or not worker.processing:
                 continue
-            running = {task for task, _ in running_on(worker)}
+            running = {task for task, _ in running_tasks(worker)}
             assigned = list(islice(worker.processing, left))
             left -= len(assigned)
             for task in assigned:

@@ -6,9 +6,8 @@ import dataclasses
 import heapq
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import islice
 from statistics import median
 from typing import Any, Protocol
 
@@ -31,6 +30,7 @@ from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind, TaskModel
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import AttachedManagers
+from scalable.scheduler.task_log import running_tasks
 from scalable.scheduler.worker_removals import WorkerRemovals
 from scalable.scheduler.workload import Workload
 from scalable.views.facts import (
@@ -43,8 +43,6 @@ from scalable.views.facts import (
 
 #: Maximum number of running tasks in the facts about a pool.
 SHOWN_RUNNING = 20
-#: Number of assigned tasks, beyond a worker's threads, among which its running tasks are looked up.
-LOOKED_SENT = 50
 
 
 class ClusterState(Protocol):
@@ -174,7 +172,7 @@ class PoolReader:
         oldest: list[tuple[float, TaskState, WorkerState]] = []
         for ws in workers:
             taken = count = 0
-            for task, since_s in running_on(ws):
+            for task, since_s in running_tasks(ws):
                 taken += max(1, slots_of(task.resource_restrictions, tag))
                 oldest.append((since_s, task, ws))
                 count += 1
@@ -216,36 +214,6 @@ class PoolReader:
     def _in_clients(self, tag: str) -> int:
         relay = getattr(self._scheduler, "relay", None)
         return 0 if relay is None else sum(relay.backlog(tag).values())
-
-
-def running_on(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
-    """Yield the tasks that run on a worker, each with its running time in seconds."""
-    since = max(0.0, time.time() - worker.last_seen)
-    free = dict(worker.resources)
-    named = [task for task in worker.executing if task.processing_on is worker]
-    threads = worker.nthreads - len(named)
-    for task in named:
-        _take(task, free)
-        yield task, worker.executing[task] + since
-    if len(worker.processing) == len(named):
-        return
-    if threads <= 0:
-        return
-    # Tasks are sent in the order of their priorities, except the last ones. There may be many.
-    sent = islice(worker.processing, len(named) + threads + LOOKED_SENT)
-    others = (task for task in sent if task not in worker.executing)
-    for task in heapq.nsmallest(threads, others, key=lambda task: task.priority or ()):
-        if _take(task, free):
-            yield task, 0.0
-
-
-def _take(task: TaskState, free: dict[str, float]) -> bool:
-    """Subtract a task's resources from the free ones. Return False if they do not suffice."""
-    asked = task.resource_restrictions or {}
-    enough = all(free.get(name, 0) >= amount for name, amount in asked.items())
-    for name, amount in asked.items():
-        free[name] = free.get(name, 0) - amount
-    return enough
 
 
 def name_of(task: TaskState) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import heapq
 import logging
 import pickle
 import time
@@ -510,19 +511,44 @@ class NestedCalls(Listener):
 # Running tasks ------------------------------------------------------------------------------------
 
 
+#: Number of assigned tasks, beyond a worker's threads, among which its running tasks are looked up.
+LOOKED_SENT = 50
+
+
 def running_tasks(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
-    """Yield the tasks that run on a worker, each with its running time in seconds."""
+    """Yield the tasks that run on a worker, each with its running time in seconds.
+    These are the tasks in its last heartbeat, and the next ones that its free threads and resources
+    can have started since.
+    """
     if not worker.processing:
         return
     since = max(0.0, time.time() - worker.last_seen)
     named = [task for task in worker.executing if task.processing_on is worker]
     for task in named:
         yield task, worker.executing[task] + since
-    places = worker.nthreads - len(named)
-    if places > 0 and len(worker.processing) > len(named):
-        others = (task for task in worker.processing if task not in worker.executing)
-        for task in islice(others, places):
+    threads = worker.nthreads - len(named)
+    if threads <= 0 or len(worker.processing) <= len(named):
+        return
+    free = dict(worker.resources)
+    for task in named:
+        _take(task, free)
+    # Tasks are sent in the order of their priorities, except the last ones. There may be many.
+    sent = islice(worker.processing, len(named) + threads + LOOKED_SENT)
+    others = [task for task in sent if task not in worker.executing]
+    if len(others) > threads:
+        others = heapq.nsmallest(threads, others, key=lambda task: task.priority or ())
+    for task in others:
+        if _take(task, free):
             yield task, since / 2
+
+
+def _take(task: TaskState, free: dict[str, float]) -> bool:
+    """Subtract a task's resources from the free ones. Return False if they do not suffice."""
+    asked = task.resource_restrictions or {}
+    enough = all(free.get(name, 0) >= amount for name, amount in asked.items())
+    for name, amount in asked.items():
+        free[name] = free.get(name, 0) - amount
+    return enough
 
 
 # Profiles -----------------------------------------------------------------------------------------

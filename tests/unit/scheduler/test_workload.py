@@ -10,7 +10,7 @@ from scalable.protocol.operations import KNOWN_ANNOTATION
 from scalable.scaling.task_model import Kind as TaskKind
 from scalable.scaling.task_model import Sample, TaskModel, size_bucket
 from scalable.scheduler.pool_facts import Starts
-from scalable.scheduler.task_log import TaskLog
+from scalable.scheduler.task_log import TaskLog, running_tasks
 from scalable.scheduler.workload import Workload
 
 
@@ -41,6 +41,7 @@ class Calls:
             nbytes=-1,
             state="released",
             processing_on=None,
+            priority=(len(self.scheduler.tasks),),
         )
         self.move(key, "waiting")
 
@@ -96,20 +97,24 @@ def test_calls_that_were_there_before_are_counted_too(calls):
     assert again.submitted_calls == {"a": 2}
 
 
-def test_running_calls_are_those_that_workers_name_and_those_that_fill_slots(calls, monkeypatch):
+@pytest.mark.parametrize(("free", "elapsed"), [(3, [8.0, 0.5, 0.5]), (2, [8.0, 0.5])])
+def test_running_tasks_are_named_or_fit_next(calls, monkeypatch, free, elapsed):
     monkeypatch.setattr("scalable.scheduler.task_log.time", SimpleNamespace(time=lambda: 1000.0))
     for key in "uvwxyz":
         calls.add(key)
     calls.move(*"uvwxyz", "processing")
     tasks = calls.scheduler.tasks
+    executing = {tasks["u"]: 7.0, tasks["z"]: 5.0}
     worker = SimpleNamespace(
-        nthreads=3, last_seen=999.0, executing={tasks["u"]: 7.0, tasks["z"]: 5.0}, processing=set()
+        nthreads=3, last_seen=999.0, executing=executing, processing={}, resources={"a": free}
     )
-    for key in "uvwxy":  # z was taken from it since its last heartbeat
+    for key in "uyxwv":  # z was taken from it since its last heartbeat
         tasks[key].processing_on = worker
-        worker.processing.add(tasks[key])
-    running = sorted((elapsed for _, elapsed in calls.workload.running_on(worker)), reverse=True)
-    assert running == [8.0, 0.5, 0.5]
+        worker.processing[tasks[key]] = 0.0
+    running = dict(running_tasks(worker))
+    assert [task.key for task in running] == list("uvw")[: len(elapsed)]
+    assert list(running.values()) == elapsed
+    assert [t for _, t in calls.workload.running_on(worker)] == elapsed
 
 
 # Workers on their way ----------------------------------------------------------------------------
