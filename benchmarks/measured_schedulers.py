@@ -261,7 +261,7 @@ TURNS: Labels = {
 }
 #: Label -> class and methods whose own time counts for it.
 PARTS: Labels = {
-    "model: an overview made": (Overviews, ("_made",)),
+    "model: an overview made": (Overviews, ("_new_overview",)),
     "status: snapshot": (Status, ("snapshot",)),
     "ledger: graph": (TaskLog, ("update_graph",)),
 }

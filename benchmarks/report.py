@@ -104,7 +104,10 @@ def write_record(
     gc.collect()
     gc.disable()
     with mock.patch("time.time", clock):
-        recorder = Recorder(SimpleNamespace(workers=states), run, TAGS)
+        plugins: dict[str, Any] = {}
+        add = {"add_plugin": lambda plugin: plugins.update({plugin.name: plugin})}
+        scheduler = SimpleNamespace(workers=states, tasks={}, plugins=plugins, **add)
+        recorder = Recorder(scheduler, run, TAGS)
         for turn in _turns(recorder, calls, kind, workers, clock, random.Random(seed)):
             began = time.thread_time()
             turn()

@@ -19,8 +19,7 @@ from scalable.protocol.measured import PROFILE
 from scalable.providers.local.launcher import ENDS_KEPT
 from scalable.records import find
 from scalable.scaling.task_model import KEPT_SAMPLES
-from scalable.scheduler.bundle_relay import REMEMBERED
-from scalable.scheduler.task_log import KEPT_FORGOTTEN
+from scalable.scheduler.task_log import KEPT_ENDED
 
 #: Growth of a process that is no leak: of threads, of files, and of memory as a share and in bytes.
 #: A scheduler keeps the times of its last 20,000 calls, which a night may not fill.
@@ -49,22 +48,19 @@ BOUNDED = {
     "scalable.providers.local.launcher.End": ENDS_KEPT,
     "scalable.scaling.task_model._Record.ended": KINDS * KEPT_SAMPLES,
     "scalable.scaling.task_model._Record.memory": KINDS * KEPT_SAMPLES,
-    "scalable.scheduler.worker_removals.WorkerRemovals._begun": WORKERS,
-    "scalable.scheduler.worker_removals.WorkerRemovals._dismissed": WORKERS,
-    "scalable.scheduler.worker_removals.WorkerRemovals._excused": WORKERS,
-    "scalable.scheduler.worker_removals.WorkerRemovals._gone": WORKERS,
-    "scalable.scheduler.worker_removals.WorkerRemovals._lost_at_work": WORKERS,
-    "scalable.scheduler.worker_removals.WorkerRemovals._lost_with": 2 * WORKERS,
-    "scalable.scheduler.worker_removals.WorkerRemovals._withheld": WORKERS,
-    "scalable.scheduler.bundle_relay.LostBundles._lost": 4 * REMEMBERED,
-    "scalable.scheduler.retrying.LossReasons._begun": 2 * WORKERS,
-    "scalable.scheduler.retrying.LossReasons._counted": WORKERS,
-    "scalable.scheduler.retrying.LossReasons._lost_with": 2 * WORKERS,
-    "scalable.scheduler.retrying.LossReasons._memories": 3 * WORKERS,
-    "scalable.scheduler.retrying.LossReasons._reasons": 5 * WORKERS,
+    "scalable.scheduler.worker_records.WorkerRecord": WORKERS,
+    "scalable.scheduler.worker_records.WorkerRecord.begun": WORKERS,
+    "scalable.scheduler.worker_records.WorkerRecord.keys": WORKERS,
+    "scalable.scheduler.worker_records.WorkerRecord.reason": 4 * WORKERS,
+    "scalable.scheduler.worker_records.WorkerRecords._at": 2 * WORKERS,
+    "scalable.scheduler.worker_records.WorkerRecords._others": WORKERS,
     "scalable.scheduler.task_counts.NameRow.counted": 4 * KINDS * 6,
     "scalable.scheduler.overviews.RecentEvents._samples": 3 * (KEPT_SAMPLES + 1),
-    "scalable.scheduler.task_log.Profiles._forgotten": KEPT_FORGOTTEN * (1 + len(PROFILE)),
+    "scalable.scheduler.task_log.LoggedTask": 2 * KEPT_ENDED,
+    "scalable.scheduler.task_log.LoggedTask.lost": 3 * KEPT_ENDED,
+    "scalable.scheduler.task_log.LoggedTask.profile": KEPT_ENDED * len(PROFILE),
+    "scalable.scheduler.task_log.LostBundle": KEPT_ENDED,
+    "scalable.scheduler.task_log.TaskLog._ended": KEPT_ENDED,
 }
 
 

@@ -21,6 +21,7 @@ from scalable.scaling.pool_policy import PoolDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.managers import LEASE_S
 from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.scheduler.task_log import TaskLog
 from scalable.worker.pool_worker import PoolWorker
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -265,7 +266,8 @@ async def test_workers_that_leave_and_a_walltime_that_is_too_short(on):
         on.controller.overviews._made_at = 0.0
         leaving = on.controller.overviews.present().pools["a"].leaving
         assert leaving == {"asked for by ada": 1}
-        on.controller.removals._why[worker.address] = "its walltime ends in 3 min"
+        record = on.controller.removals.records.at(worker.address)
+        record.why = "its walltime ends in 3 min"
         words = "task KEY waits for pool 'a': the walltime that its only worker has left is too "
         words += r"short for another task \(its walltime ends in 3 min\)"
         await on.says(future, "walltime", words, "raise the walltime.*")
@@ -413,9 +415,10 @@ async def test_a_call_that_holds_the_slot_that_its_child_needs(on):
             patched.setattr("distributed.worker.secede", lambda *_, **__: None)
             patched.setattr("distributed.client.secede", lambda *_, **__: None, raising=False)
             parent = on.client.submit(ask_and_wait, "a", tag="a")
-            while not on.scheduler.nested.children(parent.key):
+            await on.until(parent.key, "processing")
+            while not (children := TaskLog.of(on.scheduler).call(parent.key).children):
                 await asyncio.sleep(0.05)
-            child = on.scheduler.nested.children(parent.key)[0]
+            child = next(iter(children))
             words = f"task {re.escape(child)} waits for a slot of pool 'a' that task {parent.key} "
             words += "holds, which has made it and waits for it: neither can continue"
             await on.says(child, "held-slot", words, "add a worker to pool 'a', or cancel .*")

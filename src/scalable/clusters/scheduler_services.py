@@ -19,7 +19,6 @@ from scalable.runs import RunDirectory
 from scalable.runs.streams import LOGS
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.recorder import Recorder, RunFiles
-from scalable.scheduler.task_log import TaskLog
 
 
 class SchedulerServices:
@@ -43,7 +42,6 @@ class SchedulerServices:
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
         self._recorder.reruns = self._reruns
         self._files = RunFiles(scheduler, self._run.path, self._recorder.flush)
-        TaskLog.of(scheduler).listen(self._recorder)
         self._recorder.start_flushing()
         return self._recorder
 

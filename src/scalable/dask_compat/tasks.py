@@ -229,12 +229,12 @@ class CarryingScheduler(Scheduler):
     async def update_graph(
         self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        if (parent := kwargs.get("submitting_task")) is not None:
-            self.made_in_call(parent, kwargs.get("keys") or ())
         code = str((annotations or {}).get(CODE_ANNOTATION, ""))
         await self.before_graph(code)
         self.at_graph(code)
         await super().update_graph(*args, **kwargs, annotations=annotations)  # type: ignore[misc,arg-type]
+        if (parent := kwargs.get("submitting_task")) is not None:
+            self.made_in_call(parent, kwargs.get("keys") or ())
 
     def _task_to_msg(self, ts: TaskState) -> dict[str, Any]:
         message = super()._task_to_msg(ts)

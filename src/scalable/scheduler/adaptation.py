@@ -18,7 +18,6 @@ from scalable.scaling.policy import Claim, PoolObjective, PoolScaler, TargetDura
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.task_model import Expectation, TaskModel
 from scalable.scheduler.pool_facts import ClusterState, PoolViews
-from scalable.scheduler.task_log import TaskLog
 from scalable.scheduler.workload import Workload
 from scalable.units import seconds_of
 
@@ -136,7 +135,6 @@ class Adaptation:
         """Return the input of the policies. The first use starts the counting of tasks."""
         if self._views is None:
             self._workload = Workload(self._cluster.scheduler, self.model)
-            TaskLog.of(self._cluster.scheduler).listen(self._workload)
             self._views = PoolViews(self._cluster, self._workload)
         return self._views
 

@@ -8,16 +8,15 @@ import logging
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import nlargest
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
-from distributed.scheduler import TaskState, WorkerState
+from distributed.scheduler import WorkerState
 
 from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import (
-    LostWorker,
     fail_at_first_loss,
     never_compute_again,
     never_steal,
@@ -26,7 +25,7 @@ from scalable.dask_compat.scheduler import (
     send_to_client,
     send_to_worker,
 )
-from scalable.dask_compat.tasks import begun_on, forget_when_released, release_for
+from scalable.dask_compat.tasks import forget_when_released, release_for
 from scalable.model import FailedCall, FailureDetails
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import BUNDLE_ANNOTATION
@@ -43,20 +42,21 @@ from scalable.protocol.operations import (
     SLOTS,
     TIMED_OUT,
 )
-from scalable.runs.calls import RetryReason
 from scalable.scheduler.task_log import (
-    OUT_OF_MEMORY,
     EndedTask,
     GivenUp,
     Listener,
     LoggedTask,
     TaskLog,
 )
+from scalable.scheduler.worker_losses import WorkerLosses
 
 logger = logging.getLogger("scalable.scheduler")
 
 #: Seconds for which changes of the slot counts are collected before clients get them.
 TELL_AFTER_S = 0.02
+#: Maximum number of characters of a string about a task that was given up.
+LONGEST_TEXT = 4_000
 #: Seconds between two checks for changes that Dask does not report: a connected worker starts to
 #: run, is paused, or is drained.
 LOOK_S = 0.5
@@ -84,7 +84,6 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._followers: set[str] = set()
         self._telling = self._looking = False
         self._told: dict[str, int] | None = None
-        self._lost: LostBundles | None = None
         self._backlogs: dict[tuple[str, str], tuple[str, str, int]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -95,11 +94,9 @@ class BundleRelay(SchedulerPlugin, Listener):
         seams.check()
         tasks.seams.check()
         self._scheduler = scheduler
-        if self._lost is None:
-            self._lost = LostBundles(scheduler)
-            TaskLog.of(scheduler).listen(self._lost)  # first: it determines which tasks start again
-            offer_on_streams(scheduler, GIVEN_UP, self._lost.give_up)
+        WorkerLosses.of(scheduler)  # first: it determines which tasks start again
         TaskLog.of(scheduler).listen(self)
+        offer_on_streams(scheduler, GIVEN_UP, self.give_up)
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, TIMED_OUT, PRINTED):
             offer_on_streams(scheduler, operation, self._forwarder(operation))
@@ -221,30 +218,39 @@ class BundleRelay(SchedulerPlugin, Listener):
         for client in list(self._followers):
             send_to_client(self._scheduler, client, {"op": SLOTS, "slots": slots})
 
-    def submitted(self, calls: list[LoggedTask]) -> None:
-        """Prevent Dask from repeating or stealing the bundles among these tasks."""
-        for call in calls:
-            if call.bundle is not None:
-                fail_at_first_loss(self._scheduler, call.task)
-                never_steal(call.task)
+    def bundle_submitted(self, call: LoggedTask) -> None:
+        """Prevent Dask from repeating or stealing a bundle."""
+        fail_at_first_loss(self._scheduler, call.task)
+        never_steal(call.task)
 
-    def ended(self, end: EndedTask) -> None:
+    def bundle_ended(self, end: EndedTask) -> None:
         """Prevent Dask from repeating a bundle whose results were lost with its worker."""
-        if end.succeeded and end.call.bundle is not None:
+        if end.succeeded:
             never_compute_again(end.call.task)
 
-    def worker_lost(self, lost: LostWorker) -> None:
-        """Return bundles to their clients if the worker leaves as planned."""
-        for key in lost.running:
-            task = self._scheduler.tasks.get(key)
-            if task is None or task.state != "processing":
+    def give_up(self, key: Any, calls: Sequence[Sequence[Any]], client: str) -> None:
+        """Record tasks of a lost bundle as failed, because their client does not resend them."""
+        log = TaskLog.of(self._scheduler)
+        call = log.find(key)
+        if call is None or call.bundle is None:
+            return
+        if all(other.client_key != client for other in call.task.who_wants or ()):
+            return
+        failed = []
+        for position, kind, message, arguments in calls:
+            place = int(position)
+            if not 0 <= place < call.calls or place in call.given_up:
                 continue
-            if BUNDLE_ANNOTATION in (task.annotations or {}):
-                logger.debug("bundle %s is returned: worker %s leaves", key, lost.address)
-                for client in task.who_wants or ():
-                    message = {"op": RETURNED, "key": key, "numbers": EVERY}
-                    send_to_client(self._scheduler, client.client_key, message)
-                forget_when_released(task)
+            call.given_up |= {place}
+            details = FailureDetails(
+                arguments=None if arguments is None else str(arguments)[:LONGEST_TEXT],
+                worker=None if call.lost is None else call.lost.worker,
+                tries=1 if call.lost is None else call.lost.tries,
+            )
+            texts = str(kind)[:LONGEST_TEXT], str(message)[:LONGEST_TEXT]
+            failed.append(FailedCall(*texts, None, details, place))
+        if failed:
+            log.give_up(GivenUp(call, tuple(failed)))
 
     async def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
         self._tell_soon()
@@ -257,133 +263,6 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._followers.discard(client)
         for key in [key for key in self._backlogs if key[0] == client]:
             del self._backlogs[key]
-
-
-# Lost bundles -------------------------------------------------------------------------------------
-
-#: Number of lost bundles that are kept.
-REMEMBERED = 10_000
-#: Maximum number of characters of a string about a task that was given up.
-LONGEST_TEXT = 4_000
-
-
-class _Before(NamedTuple):
-    """Number of earlier starts of a task, and the reason for its new start."""
-
-    tries: int
-    reason: RetryReason
-    worker: str | None
-
-
-class LostBundles(Listener):
-    """Keeps lost bundles, and reports to the task log which tasks run again or are given up."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._workers: dict[str, WorkerState] = {
-            ws.address: ws for ws in scheduler.workers.values()
-        }
-        self._lost: dict[Any, _Before] = {}
-        self._given_up: set[tuple[Any, int]] = set()
-
-    # Events of the task log -----------------------------------------------------------------------
-
-    def submitted(self, calls: list[LoggedTask]) -> None:
-        """Record that a bundle resends tasks that started in a lost bundle."""
-        for call in calls:
-            before = self._before(call)
-            if before is not None:
-                call.tries, call.again = before.tries, (before.reason, before.worker)
-                # Until it has started, its tasks run again for the same reason.
-                self._remember(call.key, before)
-
-    def ended(self, end: EndedTask) -> None:
-        """Keep a bundle that failed because its worker ran out of memory."""
-        if not end.succeeded and end.call.bundle is not None and end.failure()[0] == OUT_OF_MEMORY:
-            self._note([end.call], RetryReason.WORKER_LOST, end.worker)
-
-    def forgotten(self, call: LoggedTask) -> None:
-        if call.bundle is not None and self._given_up:
-            self._given_up = {given for given in self._given_up if given[0] != call.key}
-
-    def worker_added(self, worker: WorkerState) -> None:
-        self._workers[worker.address] = worker
-
-    def worker_removed(self, address: str) -> None:
-        self._workers.pop(address, None)
-
-    def worker_lost(self, lost: LostWorker) -> None:
-        """Keep the lost worker's bundles that had started there or whose results it held."""
-        worker = self._workers.get(lost.address)
-        if worker is None:
-            return
-        assigned = self._known(lost.running)
-        begun = [task.key for task in begun_on(worker, assigned)]
-        bundles = [self._call(task) for task in assigned if _is_bundle(task)]
-        reason = RetryReason.TAKEN_BACK if lost.expected else RetryReason.WORKER_LOST
-        self._note([call for call in bundles if call.key in begun], reason, str(worker.name))
-        computed = [self._call(task) for task in self._known(lost.computed) if _is_bundle(task)]
-        self._note(computed, RetryReason.RESULT_LOST, str(worker.name))
-
-    def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
-        self._lost.clear()
-        self._given_up.clear()
-
-    # Messages of clients --------------------------------------------------------------------------
-
-    def give_up(self, key: Any, calls: Sequence[Sequence[Any]], client: str) -> None:
-        """Record tasks of a lost bundle as failed, because their client does not resend them."""
-        task = self._scheduler.tasks.get(key)
-        if task is None or not _is_bundle(task):
-            return
-        if all(other.client_key != client for other in task.who_wants or ()):
-            return
-        call, before = self._call(task), self._lost.get(key)
-        count = int((call.bundle or {}).get("calls", 1))
-        failed = []
-        for position, kind, message, arguments in calls:
-            if not 0 <= int(position) < count or (key, int(position)) in self._given_up:
-                continue
-            self._given_up.add((key, int(position)))
-            details = FailureDetails(
-                arguments=None if arguments is None else str(arguments)[:LONGEST_TEXT],
-                worker=None if before is None else before.worker,
-                tries=1 if before is None else before.tries,
-            )
-            texts = str(kind)[:LONGEST_TEXT], str(message)[:LONGEST_TEXT]
-            failed.append(FailedCall(*texts, None, details, int(position)))
-        if failed:
-            TaskLog.of(self._scheduler).give_up(GivenUp(call, tuple(failed)))
-
-    # ----------------------------------------------------------------------------------------------
-
-    def _before(self, call: LoggedTask) -> _Before | None:
-        """Return the entry of the lost bundle whose tasks the given bundle resends, or None."""
-        after = (call.bundle or {}).get("after")
-        return None if after is None else self._lost.get(after)
-
-    def _note(self, calls: Iterable[LoggedTask], reason: RetryReason, worker: str | None) -> None:
-        for call in calls:
-            before = self._before(call)
-            tries = 1 if before is None else before.tries + 1
-            self._remember(call.key, _Before(tries, reason, worker))
-            if call.again is None:  # for other listeners: it had started and was lost
-                call.begin_again(reason, worker)
-
-    def _remember(self, key: Any, before: _Before) -> None:
-        self._lost[key] = before
-        while len(self._lost) > REMEMBERED:
-            del self._lost[next(iter(self._lost))]
-
-    def _known(self, keys: Iterable[Any]) -> list[TaskState]:
-        return [self._scheduler.tasks[key] for key in keys if key in self._scheduler.tasks]
-
-    def _call(self, task: TaskState) -> LoggedTask:
-        return TaskLog.of(self._scheduler).call(task.key)
-
-
-def _is_bundle(task: TaskState) -> bool:
-    return BUNDLE_ANNOTATION in (task.annotations or {})
 
 
 # Upload places ------------------------------------------------------------------------------------

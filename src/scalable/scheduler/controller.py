@@ -34,6 +34,7 @@ from scalable.scheduler.pool_facts import PoolCounts, Running
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_views import CallViews
 from scalable.scheduler.waiting import WaitingCalls
+from scalable.scheduler.worker_losses import WorkerLosses
 from scalable.scheduler.worker_removals import WorkerRemovals
 from scalable.views.impossible import NOBODY, NOT_YET, words_of_lost
 
@@ -74,8 +75,7 @@ class Controller(SchedulerPlugin):
         self.counts = PoolCounts(scheduler, self.demand, self.managers, self.removals)
         self.spending = Spending(scheduler, self.demand, self.managers)
         self.ending: str | None = None
-        lost = getattr(scheduler, "lost_workers", None)
-        self.event_listeners: list[Callable[[Event], None]] = [] if lost is None else [lost.event]
+        self.event_listeners: list[Callable[[Event], None]] = [WorkerLosses.of(scheduler).event]
         self.on_change: Callable[[], None] = lambda: None
         parts = self.demand, self.managers, self.counts, self.lifetime, self.spending
         self._status = Status(scheduler, *parts, expected=expected)
@@ -112,7 +112,7 @@ class Controller(SchedulerPlugin):
             self.scheduler,
             {
                 Handler.GIVE_UP: removals.give_up,
-                Handler.BEGIN: removals.begin,
+                Handler.BEGIN: removals.records.begin,
                 Handler.NOTICE: removals.notice,
                 Handler.POOLS: self._pools_remotely,
                 Handler.STATUS: self.status,
@@ -265,15 +265,11 @@ class Controller(SchedulerPlugin):
 
     # Hooks of the scheduler -----------------------------------------------------------------------
 
-    def log_event(self, topic: Any, msg: Any) -> None:
-        self.removals.log_event(topic, msg)
-
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         ws = scheduler.workers[worker]
         logger.debug("worker %s connected from %s", ws.name, worker)
         ws.versions = self._versions.shared(ws.versions)
         self._versions.compare(str(ws.name), ws.versions)
-        self.removals.connected(ws)
         self._explainer.pools.connected(ws)
         if self._follower is not None:
             self._follower.connected(ws)
@@ -281,7 +277,6 @@ class Controller(SchedulerPlugin):
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
         logger.debug("worker at %s left", worker)
-        self.removals.left(worker)
         self.on_change()
 
 
@@ -302,9 +297,9 @@ class ManagerRpc:
                 Handler.LEAVE: self.leave,
                 Handler.DRAIN: removals.drain,
                 Handler.RESUME: removals.resume,
-                Handler.WITHHOLD_WORK: removals.withhold_work,
-                Handler.ALLOW_WORK: removals.allow_work,
-                Handler.EXCUSE_LOSSES: removals.excuse_losses,
+                Handler.WITHHOLD_WORK: removals.records.withhold_work,
+                Handler.ALLOW_WORK: removals.records.allow_work,
+                Handler.EXCUSE_LOSSES: WorkerLosses.of(cluster.scheduler).excuse_losses,
             },
         )
 
@@ -359,8 +354,8 @@ class ManagerRpc:
             "longest_s": max((p.duration_average for p in prefixes), default=0.0),
             "orders": cluster.demand.orders(manager),
             "end": cluster.ending is not None,
-            "dismissed": cluster.removals.dismissed(known),
-            "lost_at_work": cluster.removals.lost_at_work(known),
+            "dismissed": cluster.removals.records.dismissed(known),
+            "lost_at_work": cluster.removals.records.lost_at_work(known),
             "counts_costs": cluster.spending.counts,
         }
 

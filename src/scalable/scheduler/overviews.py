@@ -153,9 +153,8 @@ class EventTimeline(Listener):
         self.changes: dict[str, Counter[str]] = {}
         self.decided: dict[str, dict[str, Any]] = {}
         self._recent = recent
-        self._names = {ws.address: str(ws.name) for ws in scheduler.workers.values()}
-        # By address of a worker: the span that was added last for it.
-        self._last: dict[str, list[Any]] = {}
+        self._workers = TaskLog.of(scheduler).workers
+        TaskLog.of(scheduler).listen(self)
 
     # Events of the task log -----------------------------------------------------------------------
 
@@ -177,19 +176,14 @@ class EventTimeline(Listener):
         for row in failure_rows(given_up):
             self._failure(row)
 
-    def worker_added(self, worker: WorkerState) -> None:
-        self._names[worker.address] = str(worker.name)
-
-    def worker_removed(self, address: str) -> None:
-        self._names.pop(address, None)
-        self._last.pop(address, None)
-
     def _span(
         self, address: str, call: LoggedTask, times: tuple[float, float], failed: bool
     ) -> None:
-        last = self._last.get(address)
+        record = self._workers.at(address)
+        last = None if record is None else record.span
         (began, ended), name = times, call.name[:200]
         short = ended - began < JOINED_S
+        key = str(call.key)[:LONGEST_KEY]
         if (
             last is not None
             and short
@@ -199,11 +193,11 @@ class EventTimeline(Listener):
         ):
             last[3] = ended
             last[5] += 1
-            last[6] = str(call.key)[:LONGEST_KEY]
+            last[6] = key
             return
-        key = str(call.key)[:LONGEST_KEY]
-        span = [self._names.get(address, address), name, began, ended, failed, 1, key]
-        self._last[address] = span
+        span = [address if record is None else record.name, name, began, ended, failed, 1, key]
+        if record is not None and record.state is not None:
+            record.span = span
         self._recent.add("spans", span)
 
     # Other events ---------------------------------------------------------------------------------
@@ -290,14 +284,13 @@ class Overviews:
         self.recent = RecentEvents()
         self._cluster = cluster
         self._scheduler = scheduler
+        self._log = TaskLog.of(scheduler)
         self._names = NameCounts(scheduler)
         self._timeline = EventTimeline(scheduler, self.recent)
         self._last: Overview | None = None
         self._rows: list[TaskOverview] = []
         self._lasting = LastingNames()
         self._made_at = 0.0
-        TaskLog.of(scheduler).listen(self._names)
-        TaskLog.of(scheduler).listen(self._timeline)
         cluster.event_listeners.append(self._timeline.event)
         cluster.demand.listeners.append(self._timeline.scaled)
         offer(scheduler, {Handler.OVERVIEW: self.answer_in_turns})
@@ -363,7 +356,7 @@ class Overviews:
             cluster={**self.facts, **lasting},
             pools=self._pools(status, load, tasks),
             tasks=_shortened(tasks),
-            running=tuple(_running_calls(load.calls)),
+            running=tuple(self._running_calls(load.calls)),
             managers=tuple(status["managers"]),
             workers=len(self._scheduler.workers),
             clients=len(clients) - ("fire-and-forget" in clients),
@@ -388,12 +381,20 @@ class Overviews:
             for task, elapsed in running_tasks(ws):
                 load.calls.append((elapsed, task))
                 use.used_slots += int((task.resource_restrictions or {}).get(tag, 1))
-                row = self._names.row_of(task.key)
-                if row is not None:
-                    self._names.runs(task.key)
+                call = self._log.call(task.key)
+                if call.counted is not None:
+                    call.seen_running = True  # a bundle forgotten after that counts as cancelled
+                    row = call.counted[0]
                     load.running[row] += 1
                     load.elapsed_s[row] += elapsed  # type: ignore[assignment]
         return load
+
+    def _running_calls(self, calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall]:
+        for elapsed, task in heapq.nlargest(SHOWN_RUNNING, calls, key=lambda each: each[0]):
+            call, worker = self._log.call(task.key), task.processing_on
+            place = "" if worker is None else str(worker.name)
+            name, calls_in = call.name[:LONGEST_NAME], 0 if call.bundle is None else call.calls
+            yield RunningCall(str(task.key), name, call.tag, place, round(elapsed, 3), calls_in)
 
     def _backlog(self, pools: Mapping[str, Any]) -> Counter[NameRow]:
         relay = getattr(self._scheduler, "relay", None)
@@ -476,14 +477,6 @@ class Overviews:
         if rest.seconds is None or rest.low is None or rest.high is None:
             return PredictedEnd(reason=rest.reason)
         return PredictedEnd(now + rest.seconds, now + rest.low, now + rest.high, rest.reason)
-
-
-def _running_calls(calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall]:
-    for elapsed, task in heapq.nlargest(SHOWN_RUNNING, calls, key=lambda call: call[0]):
-        call, worker = LoggedTask(task), task.processing_on
-        place = "" if worker is None else str(worker.name)
-        name, calls_in = call.name[:LONGEST_NAME], int((call.bundle or {}).get("calls", 0))
-        yield RunningCall(str(task.key), name, call.tag, place, round(elapsed, 3), calls_in)
 
 
 def _shortened(tasks: list[TaskOverview]) -> tuple[TaskOverview, ...]:

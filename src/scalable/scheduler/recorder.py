@@ -25,6 +25,7 @@ from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import SHARES, Measured
 from scalable.runs.calls import RERUN
 from scalable.scheduler.task_log import (
+    ENDED,
     EndedTask,
     GivenUp,
     HeardOutcomes,
@@ -89,15 +90,11 @@ class Recorder(Listener):
         self._tags = frozenset(tags)
         self._lines: list[str] = []
         self._remembered: list[Mapping[str, Any]] = []
-        self._pending: dict[Any, _Pending] = {}
+        self._log = TaskLog.of(scheduler)
+        self._log.listen(self)
         self._last_ended: Any = None
         # By key of a bundle that was just lost: its entry, if no restart of it is known.
         self._lost: dict[Any, _Pending] = {}
-        # By address of a connected worker: its name and tag.
-        self._workers: dict[str, tuple[str, str | None]] = {}
-        self._names: Counter[str] = Counter()  # of these workers
-        # By name of a worker about which a manager sends rows: True if its last row was written.
-        self._managed: dict[str, bool] = {}
         self._flushing = PeriodicCallback(self._tick, FLUSH_INTERVAL_S * 1000)
         self._resources_at = 0.0
         # Workers whose rows are still to be written in this round.
@@ -140,9 +137,9 @@ class Recorder(Listener):
     def submitted(self, calls: list[LoggedTask]) -> None:
         now = time.time()
         for call in calls:
-            if call.is_known or call.key in self._pending or call.task.state in ("memory", "erred"):
+            if call.is_known or call.entry is not None or call.task.state in ENDED:
                 continue
-            entry = self._pending[call.key] = self._entry(call, now)
+            entry = call.entry = self._entry(call, now)
             if not entry.silent:
                 self._lines.append(
                     f'{entry.head}"worker":null,"state":"submitted","timestamp":{now}}}'
@@ -156,7 +153,7 @@ class Recorder(Listener):
 
     def ready(self, call: LoggedTask) -> None:
         """Record when a task became ready, unless it went into the scheduler's queue."""
-        entry = self._pending.get(call.key)
+        entry: _Pending | None = call.entry
         others = call.task.dependencies
         if others and entry is not None and self._last_ended in others:
             # The task became ready because this one, the last of those it needs, has finished.
@@ -165,7 +162,7 @@ class Recorder(Listener):
             return
         now = time.time()
         if entry is None:  # it runs again: its result was lost, or a client retries it
-            self._pending[call.key] = self._entry(call, now)
+            call.entry = self._entry(call, now)
         else:
             if call.again is not None:  # it may go to another pool than before
                 entry.head = self._entry(call, now).head
@@ -178,14 +175,14 @@ class Recorder(Listener):
         """Record a task that runs again when it leaves the scheduler's queue."""
         if call.is_known:
             return
-        if call.key not in self._pending:
-            self._pending[call.key] = self._entry(call, time.time())
+        if call.entry is None:
+            call.entry = self._entry(call, time.time())
         if call.again is not None:
             self._note_again(call)
 
     def _note_again(self, call: LoggedTask) -> None:
         """Keep the reason why a task runs again until its restart is recorded."""
-        entry = self._pending[call.key]
+        entry: _Pending = call.entry
         if entry.again is not None:  # it started again, and was lost again
             self._rerun(entry)
         entry.again, call.again = call.again, None
@@ -238,9 +235,10 @@ class Recorder(Listener):
         self._end(call, "cancelled", None)
 
     def _end(self, call: LoggedTask, state: str, end: EndedTask | None) -> None:
-        entry = self._pending.pop(call.key, None)
+        entry: _Pending | None = call.entry
         if entry is None:
             return
+        call.entry = None
         worker = "null" if end is None or end.worker is None else encoded(end.worker)
         measured = NOT_MEASURED if end is None else end.measured
         began, ended, transfer, cpu, memory, bundle, *_ = measured
@@ -292,7 +290,7 @@ class Recorder(Listener):
         now = time.time()
         for ws in self.scheduler.workers.values():
             for task, since in ws.executing.items():
-                entry = self._pending.get(task.key)
+                entry: _Pending | None = self._log.call(task.key).entry
                 if entry is None or task.processing_on is not ws:
                     continue
                 entry.began = True
@@ -320,38 +318,35 @@ class Recorder(Listener):
         self._run.extend(stream, [row])
 
     def _note_manager(self, worker: str, removed: bool) -> None:
-        """Record whether a manager reports a worker as removed. Forget workers that have left."""
-        if removed and worker not in self._names:
-            self._managed.pop(worker, None)
-        else:
-            self._managed[worker] = removed
+        """Record whether a manager reports a worker as removed."""
+        record = self._log.workers.of(worker)
+        record.managed = None if removed and record.state is None else removed
 
     def worker_added(self, worker: WorkerState) -> None:
-        tag = next((t for t in worker.resources if t in self._tags), None)
-        self._workers[worker.address] = (str(worker.name), tag)
-        self._names[str(worker.name)] += 1
-        self._worker_row("started", str(worker.name), tag, host=worker.host)
+        self._worker_row("started", str(worker.name), self._tag(worker), host=worker.host)
+
+    def _tag(self, worker: WorkerState) -> str | None:
+        return next((tag for tag in worker.resources if tag in self._tags), None)
 
     def worker_removed(self, address: str) -> None:
         """Record that a worker has left, unless its manager reports the departure."""
-        name, tag = self._workers.pop(address, (address, None))
-        self._names[name] -= 1
-        if not self._names[name]:
-            del self._names[name]
-        removed = self._managed.get(name)
-        if removed is None:
-            self._worker_row("removed", name, tag, "it left the scheduler")
-        elif removed:
-            del self._managed[name]
+        record = self._log.workers.at(address)
+        if record is None or record.state is None:
+            return
+        if record.managed is None:
+            tag = self._tag(record.state)
+            self._worker_row("removed", record.name, tag, "it left the scheduler")
+        elif record.managed:
+            record.managed = None
 
     def worker_lost(self, lost: LostWorker) -> None:
         for key in lost.running:
             entry = self._lost.pop(key, None)
-            if entry is not None and TaskLog.of(self.scheduler).call(key).again is not None:
+            if entry is not None and self._log.call(key).again is not None:
                 self._rerun(entry)
         if lost.expected or not (keys := [*lost.running, *lost.computed]):
             return
-        name, _ = self._workers.get(lost.address, (lost.address, None))
+        name = self._log.workers.name_at(lost.address) or lost.address
         logger.debug("worker %s was lost with %d tasks", name, len(keys))
         again = "1 task runs" if len(keys) == 1 else f"{len(keys)} tasks run"
         row = {
@@ -391,13 +386,13 @@ class Recorder(Listener):
             {
                 "timestamp": now,
                 "worker": str(ws.name),
-                "tag": self._workers[ws.address][1] or "",
+                "tag": self._tag(ws) or "",
                 "cpu_percent": ws.metrics.get("cpu"),
                 "memory": ws.metrics.get("memory"),
                 "limit": ws.memory_limit or None,
             }
             for ws in some
-            if ws.address in self._workers
+            if ws.address in self.scheduler.workers
         ]
 
 

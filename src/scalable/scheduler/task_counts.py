@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from distributed import Scheduler
 
 from scalable.dask_compat.tasks import is_given_back
 from scalable.model.cache_outcomes import CacheTally
 from scalable.scheduler.task_log import (
+    ENDED,
     READY,
     EndedTask,
     GivenUp,
     HeardOutcomes,
     Listener,
     LoggedTask,
+    TaskLog,
 )
 
 #: Number of task names that have a row each. Tasks of other names are counted by the prefix of the
@@ -108,28 +109,17 @@ class NameCounts(Listener):
     def __init__(self, scheduler: Scheduler) -> None:
         self._rows: dict[tuple[str, str | None], NameRow] = {}
         self._named: dict[tuple[str, str | None], NameRow] = {}
-        # By key of a task: its row, its phase, and the number of tasks that it stands for.
-        self._calls: dict[Any, tuple[NameRow, int, int]] = {}
-        # Keys of the unfinished tasks that were observed running.
-        self._begun: set[Any] = set()
+        self._log = TaskLog.of(scheduler)
         self.cached_calls = CacheTally()
         for task in scheduler.tasks.values():
             if task.state in READY:
-                self.ready(LoggedTask(task))
+                self.ready(self._log.call(task.key))
             elif task.state == "waiting":
-                self.waiting(LoggedTask(task))
+                self.waiting(self._log.call(task.key))
+        self._log.listen(self)
 
     def __iter__(self) -> Iterator[NameRow]:
         return iter(self._rows.values())
-
-    def row_of(self, key: Any) -> NameRow | None:
-        counted = self._calls.get(key)
-        return None if counted is None else counted[0]
-
-    def runs(self, key: Any) -> None:
-        """Record that a task runs. A bundle forgotten after that counts as cancelled."""
-        if key in self._calls:
-            self._begun.add(key)
 
     def row_for(self, name: str, tag: str | None) -> NameRow:
         """Return the row for a name and tag, creating it if necessary."""
@@ -154,42 +144,35 @@ class NameCounts(Listener):
 
     def submitted(self, calls: list[LoggedTask]) -> None:
         for call in calls:
-            if call.is_known:
-                continue
-            if call.key not in self._calls and call.task.state not in ("memory", "erred"):
+            if call.counted is None and call.task.state not in ENDED:
                 self._put(call, _WAITING)
 
     def waiting(self, call: LoggedTask) -> None:
-        if not call.is_known:
-            self._put(call, _WAITING)
+        self._put(call, _WAITING)
 
     def ready(self, call: LoggedTask) -> None:
-        if not call.is_known:
-            self._put(call, _READY)
+        self._put(call, _READY)
 
     def left(self, call: LoggedTask) -> None:
         """Count a task as waiting, since it was released before it finished and may run again."""
-        if not call.is_known:
-            self._put(call, _WAITING)
+        self._put(call, _WAITING)
 
     def ended(self, end: EndedTask) -> None:
-        call = end.call
-        self._begun.discard(call.key)
-        began, ended, bundle = end.measured.began, end.measured.ended, end.measured.bundle
+        call, bundle = end.call, end.measured.bundle
+        call.seen_running = False
         if call.is_known:
             return
-        if end.is_hit:  # counted with its outcome
-            row = self._take(call.key) or self.row_for(call.name, call.tag)
-            self._calls[call.key] = (row, _DONE, 0)
-            return
-        if call.bundle is None:
+        if call.bundle is None and not end.is_hit:
             row = self._put(call, _DONE if end.succeeded else _FAILED)
-            if began is not None and ended is not None:
+            began, ended = end.measured.began, end.measured.ended
+            if row is not None and began is not None and ended is not None:
                 row.measure(ended - began)
                 row.wait(end)
             return
-        row = self._take(call.key) or self.row_for(call.name, call.tag)
-        self._calls[call.key] = (row, _DONE, 0)
+        row = self._take(call) or self.row_for(call.name, call.tag)
+        call.counted = (row, _DONE, 0)
+        if end.is_hit:  # counted with its outcome
+            return
         if bundle is None:
             row.phases[_FAILED] += sum(failed.count for failed in end.failures)
         elif bundle["calls"]:
@@ -208,52 +191,50 @@ class NameCounts(Listener):
 
     def given_up(self, given_up: GivenUp) -> None:
         """Count tasks of a lost bundle as failed. They no longer count as waiting."""
-        call = given_up.call
-        row = self.row_of(call.key) or self.row_for(call.name, call.tag)
+        call: LoggedTask = given_up.call
+        row = self.row_for(call.name, call.tag) if call.counted is None else call.counted[0]
         row.phases[_FAILED] += len(given_up.failures)
 
     def forgotten(self, call: LoggedTask) -> None:
-        counted = self._calls.pop(call.key, None)
-        if counted is None:
+        if call.counted is None:
             return
-        row, phase, count = counted
-        begun = call.key in self._begun
-        self._begun.discard(call.key)
+        row, phase, count = call.counted
         if phase in (_WAITING, _READY):
             row.phases[phase] -= count
             # The client resends the tasks of a bundle that it takes back, or that was given back,
             # in another bundle.
-            if call.bundle is None or (begun and not is_given_back(call.task)):
+            if call.bundle is None or (call.seen_running and not is_given_back(call.task)):
                 row.phases[_CANCELLED] += count
 
     def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
         """Count all unfinished tasks as cancelled, because a restart drops them."""
-        for row, phase, count in self._calls.values():
-            if phase in (_WAITING, _READY):
+        for call in self._log:
+            if call.counted is not None and call.counted[1] in (_WAITING, _READY):
+                row, phase, count = call.counted
                 row.phases[phase] -= count
                 row.phases[_CANCELLED] += count
-        self._calls.clear()
-        self._begun.clear()
 
-    def _put(self, call: LoggedTask, phase: int) -> NameRow:
-        """Count a task in a phase, and return its row."""
-        counted = self._calls.get(call.key)
-        if counted is None:
-            count = 1 if call.bundle is None else int(call.bundle["calls"])
+    def _put(self, call: LoggedTask, phase: int) -> NameRow | None:
+        """Count a task in a phase, and return its row, or None for a known result."""
+        row: NameRow
+        if call.is_known:
+            return None
+        if call.counted is None:
+            count = call.calls
             row = self.row_for(call.name, call.tag)
         else:
-            row, before, count = counted
+            row, before, count = call.counted
             if before == phase:
                 return row
             row.phases[before] -= count
         row.phases[phase] += count
-        self._calls[call.key] = row.counted[phase] if count == 1 else (row, phase, count)
+        call.counted = row.counted[phase] if count == 1 else (row, phase, count)
         return row
 
-    def _take(self, key: Any) -> NameRow | None:
-        counted = self._calls.pop(key, None)
-        if counted is None:
+    def _take(self, call: LoggedTask) -> NameRow | None:
+        row: NameRow
+        if call.counted is None:
             return None
-        row, phase, count = counted
+        row, phase, count = call.counted
         row.phases[phase] -= count
         return row

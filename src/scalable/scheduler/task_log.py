@@ -1,4 +1,4 @@
-"""Scheduler plugin that keeps a record of each task and sends transitions to listeners."""
+"""Scheduler plugin that keeps one record for each task, and sends transitions to listeners."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import LostWorker, startstops
-from scalable.dask_compat.tasks import begun_on, failed_try
+from scalable.dask_compat.tasks import failed_try
 from scalable.model import FailedCall, FailureDetails
 from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
+from scalable.model.failures import OUT_OF_MEMORY
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import (
     BUNDLE_ANNOTATION,
@@ -31,6 +32,7 @@ from scalable.protocol.measured import (
 )
 from scalable.protocol.operations import KNOWN_ANNOTATION, PROFILES
 from scalable.runs.calls import RetryReason
+from scalable.scheduler.worker_records import WorkerRecords
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -38,32 +40,24 @@ logger = logging.getLogger("scalable.scheduler")
 READY = frozenset({"processing", "queued", "no-worker"})
 #: Dask's states of a finished task.
 ENDED = frozenset({"memory", "erred"})
+#: Number of records kept of tasks that the scheduler has forgotten.
+KEPT_ENDED = 10_000
 #: Value of :attr:`LoggedTask.slots` for a task without a tag: one slot of any worker.
 UNTAGGED_SLOTS = (("", 1),)
 
 
 class LoggedTask:
-    """One task of Dask's scheduler, with the name, tag and slots that its client set."""
+    """Record of one task of Dask's scheduler, with the name, tag and slots that its client set."""
 
     __slots__ = (
-        "_name", "_slots", "again", "bundle", "is_known", "key", "ready_at", "state", "task",
-        "tries",
+        "_name", "_slots", "again", "bundle", "children", "counted", "cut_off", "entry", "failure",
+        "given_up", "held", "is_known", "key", "lost", "lost_with", "parent", "profile", "ready_at",
+        "retries", "seen_running", "state", "task", "too_large", "tries",
     )  # fmt: skip
 
-    # Every task has a record, so values that few listeners need are read only when they are needed.
+    # Every task has a record, so values that few readers need are read only when they are needed.
     def __init__(self, task: TaskState) -> None:
-        annotations = task.annotations
         self.key: Any = task.key
-        self.task = task
-        # Bundle annotation, None unless the task is a bundle (a batch of tasks sent as one).
-        self.bundle: Mapping[str, Any] | None = None
-        self._name: str | None = None
-        self._slots: tuple[tuple[str, int], ...] | None = None
-        # True if the task only passes on a cached result and computes nothing.
-        self.is_known = KNOWN_ANNOTATION in (annotations or ())
-        if annotations:
-            self.bundle = annotations.get(BUNDLE_ANNOTATION)
-            self._name = annotations.get(TASK_ANNOTATION)
         # Dask's state when the task last became ready, and number of earlier attempts.
         self.state, self.tries = "", 0
         # Epoch seconds since which the task is queued. None if blocked, or ready before
@@ -71,6 +65,42 @@ class LoggedTask:
         self.ready_at: float | None = None
         # Why the task runs again, and the name of a lost worker. None for the first run.
         self.again: tuple[RetryReason, str | None] | None = None
+        # Last values of the profile, and facts about the failure, of its last attempt.
+        self.profile: tuple[Any, ...] | None = None
+        self.failure: dict[str, Any] | None = None
+        # Workers that were lost with it, attempts that exceeded the memory and the walltime, and
+        # failures that its retry policy covered.
+        self.lost_with: tuple[str, ...] = ()
+        self.too_large = self.cut_off = self.retries = 0
+        # Its next attempt, while it waits for it.
+        self.held: Any = None
+        # For a bundle: how it was lost, and positions of tasks that its client has given up.
+        self.lost: LostBundle | None = None
+        self.given_up: frozenset[int] = frozenset()
+        # Keys of the task that submitted it, and of unfinished tasks that it has submitted.
+        self.parent: Any = None
+        self.children: dict[Any, None] | None = None
+        # For the counts by name: row, phase, and number of tasks; and whether it was seen running.
+        self.counted: tuple[Any, int, int] | None = None
+        self.seen_running = False
+        # The recorder's entry.
+        self.entry: Any = None
+        self.renew(task)
+
+    def renew(self, task: TaskState) -> None:
+        """Read the annotations of a task that a client has submitted, perhaps again."""
+        self.task = task
+        annotations = task.annotations
+        # Bundle annotation, None unless the task is a bundle (a batch of tasks sent as one).
+        self.bundle: Mapping[str, Any] | None = None
+        self._name: str | None = None
+        self._slots: tuple[tuple[str, int], ...] | None = None
+        # True if the task only passes on a cached result and computes nothing.
+        self.is_known = False
+        if annotations:
+            self.bundle = annotations.get(BUNDLE_ANNOTATION)
+            self._name = annotations.get(TASK_ANNOTATION)
+            self.is_known = KNOWN_ANNOTATION in annotations
 
     def begin_again(self, reason: RetryReason, worker: str | None = None) -> None:
         self.tries += 1
@@ -101,10 +131,32 @@ class LoggedTask:
         return self._slots
 
     @property
+    def calls(self) -> int:
+        """Number of tasks that it stands for: 1, or those of the bundle."""
+        return 1 if self.bundle is None else int(self.bundle["calls"])
+
+    @property
     def input_bytes(self) -> int:
         """Total size in bytes of the task's inputs from other tasks."""
         others = self.task.dependencies
         return sum(max(0, other.nbytes) for other in others) if others else 0
+
+    def end(self) -> None:
+        """Drop what is not needed once the scheduler has forgotten the task."""
+        self.task = None  # type: ignore[assignment]
+        self.bundle = self.children = self.counted = self.entry = self.held = None
+
+    def profile_row(self) -> dict[str, Any] | None:
+        """Return the times and memory of the finished task, or None if it is unfinished."""
+        return None if self.profile is None else dict(zip(PROFILE, self.profile, strict=True))
+
+
+class LostBundle(NamedTuple):
+    """Number of starts of a lost bundle's tasks, and why and where they were lost."""
+
+    tries: int
+    reason: RetryReason
+    worker: str | None
 
 
 class EndedTask:
@@ -178,6 +230,12 @@ class EndedTask:
 class Listener:
     """Base class of objects that receive a task log's events. Subclasses override some methods."""
 
+    def bundle_submitted(self, call: LoggedTask) -> None:
+        """Handle a bundle of a client's graph, before :meth:`submitted`."""
+
+    def bundle_ended(self, end: EndedTask) -> None:
+        """Handle a bundle that succeeded or failed, before :meth:`ended`."""
+
     def submitted(self, calls: list[LoggedTask]) -> None:
         """Handle the tasks of a client's graph, which may include known tasks."""
 
@@ -233,11 +291,14 @@ class TaskLog(SchedulerPlugin):
     def __init__(self, scheduler: Scheduler) -> None:
         tasks.seams.check()
         self.scheduler = scheduler
+        self.workers = WorkerRecords(scheduler)
+        #: Called with a forgotten task that has not succeeded.
+        self.on_unfinished: Callable[[TaskState], object] = lambda _: None
         self._calls: dict[Any, LoggedTask] = {}
+        self._ended: OrderedDict[Any, LoggedTask] = OrderedDict()
         self._listeners: list[Listener] = []
         self._told: dict[str, list[Callable[[Any], None]]] = {}
-        # By address: the workers that are connected, or are being removed.
-        self._workers = {ws.address: ws for ws in scheduler.workers.values()}
+        self._serves = False
         self._subscribe()
 
     @classmethod
@@ -264,57 +325,84 @@ class TaskLog(SchedulerPlugin):
                 for listener in self._listeners
                 if getattr(type(listener), event) is not unused
             ]
-        self._waiting, self._ready = self._told["waiting"], self._told["ready"]
-        self._ended, self._forgotten = self._told["ended"], self._told["forgotten"]
+
+    def serve(self) -> None:
+        """Answer clients' questions about times and failures of finished tasks."""
+        self._serves = True
+        offer(self.scheduler, {Handler.PROFILE: self.profile, Handler.FAILURES: self.failures})
 
     # Tasks --------------------------------------------------------------------------------------
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
-        """Create new records for a graph's tasks, since their annotations may have changed."""
+        """Read the annotations of a graph's tasks again, since they may have changed."""
         submitted = []
         for key in tasks:
             task = scheduler.tasks.get(key)
             if task is not None:
-                known = self._calls.get(key)
-                call = self._calls[key] = LoggedTask(task)
-                if known is not None:
-                    call.tries, call.again, call.ready_at = known.tries, known.again, known.ready_at
+                call = self._calls.get(key)
+                if call is None:
+                    call = self._calls[key] = LoggedTask(task)
+                else:
+                    call.renew(task)
+                if call.bundle is not None:
+                    _tell(self._told["bundle_submitted"], call)
                 submitted.append(call)
         _tell(self._told["submitted"], submitted)
+
+    def nest(self, parent: Any, keys: Iterable[Any]) -> None:
+        """Record that a running task (``parent``) has submitted the tasks with these keys."""
+        above = self.find(parent)
+        for key in keys:
+            call = self.find(key)
+            if above is not None and call is not None and call.parent is None and call is not above:
+                call.parent = parent
+                above.children = above.children or {}
+                above.children[key] = None
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
         if finish == "released" and start in ENDED:
             self._released(key, start)
             return
         if finish == "forgotten":
-            call = self._calls.pop(key, None) or LoggedTask(self.scheduler.tasks[key])
-            _tell(self._forgotten, call)
+            self._forget(self.call(key))
             return
         call = self._calls.get(key) or self._enter(key)
         if finish in READY:
             if start not in READY:
                 call.state, call.ready_at = finish, time.time()
-                _tell(self._ready, call)
+                call.profile = call.failure = None
+                _tell(self._told["ready"], call)
             elif start == "queued":
                 call.state = finish
                 _tell(self._told["dequeued"], call)
         elif finish == "erred" or (finish == "memory" and start == "processing"):
-            ended = EndedTask(call, finish == "memory", details, self._worker(details))
-            _tell(self._ended, ended)
-            if outcomes := ended.measured.remembered:
-                self.hear(HeardOutcomes(call.name, call.tag, outcomes, str(call.key)))
+            worker = self.workers.name_at(details.get("worker"))
+            self._end(call, EndedTask(call, finish == "memory", details, worker))
         elif finish == "waiting":
-            if self._waiting:
-                _tell(self._waiting, call)
+            _tell(self._told["waiting"], call)
         else:
             if failed_try(details):
                 call.begin_again(RetryReason.RETRIES)
             _tell(self._told["left"], call)
 
-    def _worker(self, details: Mapping[str, Any]) -> str | None:
-        """Return the name of the worker where a task finished, even if it has left since."""
-        worker = self._workers.get(details.get("worker", ""))
-        return None if worker is None else str(worker.name)
+    def _end(self, call: LoggedTask, end: EndedTask) -> None:
+        began, ended, transfer_s, cpu_s, memory, *_ = end.measured
+        times: tuple[float | None, ...] = (time.time(), None, None, None)
+        if began is not None and ended is not None:
+            ready_at = call.ready_at
+            queued_s = None if ready_at is None else max(0.0, began - ready_at - transfer_s)
+            times = (ended, queued_s, transfer_s, ended - began)
+        state = "succeeded" if end.succeeded else "failed"
+        call.profile = (call.name, call.tag, end.worker, state, *times, cpu_s, memory)
+        if call.bundle is not None:
+            _tell(self._told["bundle_ended"], end)
+        elif not end.succeeded and end.failures:
+            known = end.failures[0].details
+            names = ("arguments", "worker", "tries")
+            call.failure = {name: getattr(known, name) for name in names}
+        _tell(self._told["ended"], end)
+        if outcomes := end.measured.remembered:
+            self.hear(HeardOutcomes(call.name, call.tag, outcomes, str(call.key)))
 
     def _released(self, key: Any, ended: str) -> None:
         """Record why a finished task may run again, unless its worker was lost."""
@@ -322,20 +410,19 @@ class TaskLog(SchedulerPlugin):
         if call is not None and call.again is None:
             call.begin_again(RetryReason.RETRIED if ended == "erred" else RetryReason.NEEDED)
 
-    def _note_lost(self, lost: LostWorker) -> None:
-        """Record the tasks that run again because of a lost worker, whether started or not."""
-        worker = self._workers.get(lost.address)
-        if worker is None:
-            return
-        tasks = [self.scheduler.tasks[key] for key in lost.running if key in self.scheduler.tasks]
-        running = [task for task in tasks if task.state == "processing"]
-        why = RetryReason.TAKEN_BACK if lost.expected else RetryReason.WORKER_LOST
-        keys = [(task.key, why) for task in begun_on(worker, running)]
-        keys += [(key, RetryReason.RESULT_LOST) for key in lost.computed]
-        for key, reason in keys:
-            call = self._calls.get(key)
-            if call is not None:
-                call.begin_again(reason, str(worker.name))
+    def _forget(self, call: LoggedTask) -> None:
+        _tell(self._told["forgotten"], call)
+        del self._calls[call.key]
+        if call.parent is not None and (parent := self._calls.get(call.parent)) is not None:
+            (parent.children or {}).pop(call.key, None)
+        if call.profile is None or call.profile[3] == "failed":
+            self.on_unfinished(call.task)
+        if call.profile is not None or call.lost is not None:
+            call.end()
+            self._ended.pop(call.key, None)
+            self._ended[call.key] = call
+            if len(self._ended) > KEPT_ENDED:
+                self._ended.popitem(last=False)
 
     def hear(self, heard: HeardOutcomes) -> None:
         _tell(self._told["remembered"], heard)
@@ -346,9 +433,46 @@ class TaskLog(SchedulerPlugin):
     def call(self, key: Any) -> LoggedTask:
         return self._calls.get(key) or self._enter(key)
 
+    def find(self, key: Any) -> LoggedTask | None:
+        """Return the record of a task, or None if the scheduler does not know the task."""
+        return self.call(key) if key in self._calls or key in self.scheduler.tasks else None
+
+    def earlier(self, key: Any) -> LoggedTask | None:
+        """Return the record of one of the latest tasks that the scheduler has forgotten, or None.
+        It has the profile and the loss, but no name and no state.
+        """
+        return self._ended.get(key)
+
+    def __iter__(self) -> Iterator[LoggedTask]:
+        return iter(self._calls.values())
+
     def _enter(self, key: Any) -> LoggedTask:
         call = self._calls[key] = LoggedTask(self.scheduler.tasks[key])
         return call
+
+    # For clients --------------------------------------------------------------------------------
+
+    def profile(self, key: Any) -> dict[str, Any] | None:
+        """Return the profile of a task, or None if it is unfinished or forgotten."""
+        call = self._calls.get(key)
+        return None if call is None else call.profile_row()
+
+    def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
+        """Return known facts about each task: name, tag, arguments, worker, attempts and cause."""
+        found: list[dict[str, Any]] = []
+        for key in keys:
+            task = self.scheduler.tasks.get(key)
+            facts = {} if task is None else self._facts(key)
+            blamed = None if task is None else task.exception_blame
+            if blamed is not None and blamed is not task:
+                facts["cause"] = {"key": blamed.key, **self._facts(blamed.key)}
+            found.append(facts)
+        return found
+
+    def _facts(self, key: Any) -> dict[str, Any]:
+        call = self.call(key)
+        # A task that failed only because of another one never ran.
+        return {"task_name": call.name, "tag": call.tag, **(call.failure or {"tries": 0})}
 
     # Scheduler and workers ----------------------------------------------------------------------
 
@@ -357,26 +481,32 @@ class TaskLog(SchedulerPlugin):
         self.restart(scheduler)
 
     def restart(self, scheduler: Scheduler) -> None:
-        self._calls.clear()
         _tell(self._told["restarted"], scheduler)
+        self._calls.clear()
+        self._ended.clear()
+        if self._serves:
+            scheduler.set_metadata(keys=[PROFILES], value=True)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        state = self._workers[worker] = scheduler.workers[worker]
+        state = scheduler.workers[worker]
+        self.workers.connected(state)
         _tell(self._told["worker_added"], state)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
         _tell(self._told["worker_removed"], worker)
-        self._workers.pop(worker, None)
+        self.workers.left(worker)
 
     def log_event(self, topic: Any, msg: Any) -> None:
         """Send ``worker_lost`` for Dask's event about a removed worker."""
+        self.workers.log_event(topic, msg)
         lost = LostWorker.of(topic, msg)
         if lost is not None:
-            self._note_lost(lost)
+            self.workers.lost(lost)
             _tell(self._told["worker_lost"], lost)
 
     async def close(self) -> None:
         _tell(self._told["closed"], self.scheduler)
+        self._calls.clear()
 
 
 def _tell(listeners: Iterable[Callable[[Any], None]], event: Any) -> None:
@@ -419,8 +549,6 @@ def take_found(
 
 # Failed tasks -------------------------------------------------------------------------------------
 
-#: Class of the error with which the scheduler fails a task whose worker ran out of memory.
-OUT_OF_MEMORY = "OutOfMemory"
 #: Error classes of tasks that failed because their worker was lost.
 _OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
 
@@ -476,38 +604,6 @@ def _unquoted(shown: str) -> str:
     return value if isinstance(value, str) else shown
 
 
-# Nested tasks -------------------------------------------------------------------------------------
-
-
-class NestedCalls(Listener):
-    """Records the parent of each nested task until the scheduler forgets it."""
-
-    def __init__(self) -> None:
-        self._parents: dict[Any, Any] = {}
-        self._children: dict[Any, dict[Any, None]] = {}
-
-    def made(self, parent: Any, keys: Iterable[Any]) -> None:
-        for key in keys:
-            if key != parent and key not in self._parents:
-                self._parents[key] = parent
-                self._children.setdefault(parent, {})[key] = None
-
-    def forgotten(self, call: LoggedTask) -> None:
-        parent = self._parents.pop(call.key, None)
-        children = self._children.get(parent)
-        if children is not None:
-            children.pop(call.key, None)
-            if not children:
-                del self._children[parent]
-
-    def parent(self, key: Any) -> Any:
-        """Return the key of the task that submitted a task, or None."""
-        return self._parents.get(key)
-
-    def children(self, key: Any) -> list[Any]:
-        return list(self._children.get(key, ()))
-
-
 # Running tasks ------------------------------------------------------------------------------------
 
 
@@ -549,66 +645,3 @@ def _take(task: TaskState, free: dict[str, float]) -> bool:
     for name, amount in asked.items():
         free[name] = free.get(name, 0) - amount
     return enough
-
-
-# Profiles -----------------------------------------------------------------------------------------
-
-#: Number of profiles kept of tasks that the scheduler has forgotten.
-KEPT_FORGOTTEN = 5_000
-
-
-class Profiles(Listener):
-    """Keeps the profiles of finished tasks whose futures a client still holds."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._ready_at: dict[Any, float] = {}
-        self._rows: dict[Any, tuple[Any, ...]] = {}
-        self._forgotten: OrderedDict[Any, tuple[Any, ...]] = OrderedDict()
-        offer(scheduler, {Handler.PROFILE: self.profile})
-
-    def restarted(self, scheduler: Scheduler) -> None:
-        """Drop all profiles, and restore the metadata after a restart."""
-        self._ready_at.clear()
-        self._rows.clear()
-        self._forgotten.clear()
-        scheduler.set_metadata(keys=[PROFILES], value=True)
-
-    def ready(self, call: LoggedTask) -> None:
-        self._ready_at[call.key] = time.time()
-        self._rows.pop(call.key, None)
-
-    def ended(self, end: EndedTask) -> None:
-        call = end.call
-        ready_at = self._ready_at.pop(call.key, None)
-        began, ended, transfer_s, cpu_s, memory, *_ = end.measured
-        worker = self._scheduler.workers.get(end.address or "")
-        times: tuple[float | None, ...] = (time.time(), None, None, None)
-        if began is not None and ended is not None:
-            queued_s = None if ready_at is None else max(0.0, began - ready_at - transfer_s)
-            times = (ended, queued_s, transfer_s, ended - began)
-        place = None if worker is None else str(worker.name)
-        state = "succeeded" if end.succeeded else "failed"
-        self._rows[call.key] = (call.name, call.tag, place, state, *times, cpu_s, memory)
-
-    def ready_at(self, key: Any) -> float | None:
-        """Return when a task became ready, in epoch seconds, or None if it is not ready."""
-        return self._ready_at.get(key)
-
-    def forgotten(self, call: LoggedTask) -> None:
-        """Drop a task's profile. :meth:`earlier` still returns the latest dropped profiles."""
-        self._ready_at.pop(call.key, None)
-        row = self._rows.pop(call.key, None)
-        if row is not None:
-            self._forgotten[call.key] = row
-            if len(self._forgotten) > KEPT_FORGOTTEN:
-                self._forgotten.popitem(last=False)
-
-    def profile(self, key: Any) -> dict[str, Any] | None:
-        """Return the profile of a task, or None if it is unfinished or forgotten."""
-        row = self._rows.get(key)
-        return None if row is None else dict(zip(PROFILE, row, strict=True))
-
-    def earlier(self, key: Any) -> dict[str, Any] | None:
-        row = self._forgotten.get(key)
-        return None if row is None else dict(zip(PROFILE, row, strict=True))

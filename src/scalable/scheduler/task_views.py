@@ -20,7 +20,7 @@ from scalable.protocol.failures import shown_arguments
 from scalable.protocol.handlers import Handler, WorkerCalls, offer
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.overviews import KEPT, RecentEvents
-from scalable.scheduler.task_log import Profiles, TaskLog, running_tasks
+from scalable.scheduler.task_log import TaskLog, running_tasks
 from scalable.views.explanation import Explanations
 
 logger = logging.getLogger("scalable.scheduler")
@@ -93,10 +93,9 @@ class CallViews:
         return task
 
     def _measured(self, task: TaskState | None, key: str) -> dict[str, Any]:
-        profiles = getattr(self._scheduler, "profiles", None)
-        if not isinstance(profiles, Profiles):
-            return {}
-        row = profiles.profile(task.key) if task is not None else profiles.earlier(key)
+        log = TaskLog.of(self._scheduler)
+        call = log.earlier(key) if task is None else log.find(task.key)
+        row = None if call is None else call.profile_row()
         if row is None:
             return {}
         duration = row["duration_s"]
@@ -116,7 +115,7 @@ class CallViews:
     def _known(self, task: TaskState, notes: list[str]) -> dict[str, Any]:
         call = TaskLog.of(self._scheduler).call(task.key)
         told: dict[str, Any] = {"name": call.name, "tag": call.tag}
-        told["calls"] = int((call.bundle or {}).get("calls", 0))
+        told["calls"] = 0 if call.bundle is None else call.calls
         began = task.processing_on is not None or task.state in ("memory", "erred")
         told["tries"] = call.tries + began
         if call.again is not None:

@@ -21,7 +21,7 @@ from scalable.model import PoolStatus
 from scalable.protocol.events import FAILED_START, Event
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.protocol.pools import fits, shown
-from scalable.scheduler.call_facts import ask_of, asked_tag
+from scalable.scheduler.explaining import ask_of, asked_tag
 from scalable.scheduler.pool_facts import PoolReader
 from scalable.views import impossible
 from scalable.views.explanation import Reason

@@ -1,4 +1,4 @@
-"""Workers that leave: draining before a planned stop, and the tasks of lost workers."""
+"""Draining of workers before they are stopped: their tasks end, and their results move away."""
 
 from __future__ import annotations
 
@@ -15,78 +15,64 @@ from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.dask_compat.scheduler import (
-    LostWorker,
     Stealing,
     ask_task_states,
-    excuse_loss_of_task,
     ignore_worker_status,
-    restarted_by_nannies,
     set_worker_status,
 )
 from scalable.dask_compat.scheduler_extensions import ShufflesOf
-from scalable.protocol.operations import LEAVING_TOPIC
-from scalable.scheduler.placement import TagPlacement
+from scalable.scheduler.task_log import Listener, TaskLog
+from scalable.scheduler.worker_losses import WorkerLosses
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Number of lost workers about which facts are kept. It covers the loss of a whole pool at once.
-KEPT_LOSSES = 10_000
-#: Largest number of names kept for :meth:`WorkerRemovals.withhold_work`. The oldest are dropped.
-MOST_WITHHELD = 10_000
-#: Largest number of worker names kept for :meth:`WorkerRemovals.begin`.
-MOST_BEGUN = 100_000
 #: Maximum number of characters of a drain's reason. The rest is cut off.
 LONGEST_REASON = 500
 
 
-class WorkerRemovals:
-    """Drains workers by name, and records how workers left and which tasks they ran."""
+class WorkerRemovals(Listener):
+    """Drains workers by name before they are stopped."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self._drains: dict[str, Drain] = {}
+        self.records = TaskLog.of(scheduler).workers
         self._retirements = Retirements(scheduler)
-        self._names = {a: str(ws.name) for a, ws in scheduler.workers.items()}
-        self._lost_with: dict[str, tuple[Any, ...]] = {}
-        self._excused: dict[str, None] = {}  # a set in order of insertion
-        self._withheld: dict[str, None] = {}  # a set in order of insertion
-        self._begun: dict[str, None] = {}
-        self._gone: dict[str, str] = {}
-        self._dismissed: dict[str, str] = {}
-        self._lost_at_work: dict[str, str] = {}
-        self._reasons: dict[str, str] = {}  # of workers that have announced that they leave
-        self._why: dict[str, str] = {}  # of all drained workers
+        self._losses = WorkerLosses.of(scheduler)
+        TaskLog.of(scheduler).listen(self)
         ignore_worker_status(scheduler, self._ignores)
 
     def abandon(self) -> None:
         """Stop all draining when the scheduler closes. The workers are left as they are."""
-        for drain in self._drains.values():
-            drain.abandon()
+        for record in self.records:
+            if record.drain is not None:
+                record.drain.abandon()
         self._retirements.close()
 
     def state(self, worker: WorkerState) -> str | None:
-        drain = self._drains.get(worker.address)
-        return None if drain is None else drain.state
+        record = self.records.at(worker.address)
+        return None if record is None or record.drain is None else str(record.drain.state)
 
     def reason(self, worker: WorkerState) -> str | None:
         """Return the announced reason why a worker leaves, or None."""
-        return self._reasons.get(worker.address)
-
-    def notice(self, worker: str, left_s: float, reason: str) -> None:
-        """Drain a worker preempted in ``left_s`` seconds. Tasks are not blamed for its loss."""
-        ws = self.scheduler.workers.get(worker)
-        if ws is None or worker in self._reasons:
-            return
-        logger.info("worker %s leaves within %.0f s: %s", ws.name, left_s, reason)
-        self._reasons[worker] = reason
-        self._dismiss(worker)
-        self.excuse_losses([str(ws.name)])
-        self.drain({str(ws.name): reason})
-        self._drains[worker].leave_within(left_s)
+        record = self.records.at(worker.address)
+        return None if record is None else record.leaves
 
     def why(self, worker: WorkerState) -> str:
         """Return why a worker is drained or leaves on its own, or "" for other workers."""
-        return self._reasons.get(worker.address) or self._why.get(worker.address, "")
+        record = self.records.at(worker.address)
+        return "" if record is None else record.leaves or record.why
+
+    def notice(self, worker: str, left_s: float, reason: str) -> None:
+        """Drain a worker preempted in ``left_s`` seconds. Tasks are not blamed for its loss."""
+        record = self.records.at(worker)
+        if record is None or record.state is None or record.leaves is not None:
+            return
+        logger.info("worker %s leaves within %.0f s: %s", record.name, left_s, reason)
+        record.leaves = reason
+        self.records.dismiss(worker)
+        self._losses.excuse_losses([record.name])
+        self.drain({record.name: reason})
+        record.drain.leave_within(left_s)
 
     def drain(
         self,
@@ -97,156 +83,62 @@ class WorkerRemovals:
         Unknown names and draining workers are ignored. ``walltimes`` maps names to the remaining
         and the total seconds. Such workers hand over their results while tasks still run.
         """
-        for ws in self.named(workers):
-            if ws.address not in self._drains:
-                reason = self._why[ws.address] = str(workers[str(ws.name)])[:LONGEST_REASON]
-                calls = len(ws.processing)
-                logger.debug("worker %s is drained: %s; %d tasks", ws.name, reason, calls)
-                self._drains[ws.address] = Drain(self.scheduler, ws, self._retirements)
-            if walltimes and (times := walltimes.get(str(ws.name))):
-                if (losses := getattr(self.scheduler, "lost_workers", None)) is not None:
-                    losses.walltime_ends(str(ws.name), *times)
-                self._drains[ws.address].hand_over_within(times[0])
+        for name, reason in workers.items():
+            record = self.records.get(name)
+            if record is None or (worker := record.state) is None:
+                continue
+            if record.drain is None:
+                record.why = str(reason)[:LONGEST_REASON]
+                calls = len(worker.processing)
+                logger.debug("worker %s is drained: %s; %d tasks", name, record.why, calls)
+                record.drain = Drain(self.scheduler, worker, self._retirements)
+            if walltimes and (times := walltimes.get(name)):
+                left_s, walltime_s = times
+                record.walltime = time.monotonic() + left_s, walltime_s
+                record.drain.hand_over_within(left_s)
 
     def give_up(self, worker: str, key: Any) -> None:
         """Drain a worker that cannot interrupt the given task, without waiting for the task."""
-        ws = self.scheduler.workers.get(worker)
-        if ws is not None:
-            logger.info("worker %s is replaced: interrupted task %s still runs", ws.name, key)
-            self.drain({str(ws.name): "a task was interrupted on it but does not stop"})
-            self._drains[worker].give_up(key)
-
-    def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Withhold work from units without a connected worker. Return connected workers' names.
-        A unit is a job or process with workers. Required before it may be stopped without draining.
-        """
-        present = {str(ws.name) for ws in self.scheduler.workers.values()}
-        connected: list[str] = []
-        for unit in map(list, units):
-            here = present.intersection(unit)
-            connected += here
-            if not here:
-                logger.debug("workers %s will get no work if they connect", unit)
-                self._withheld |= dict.fromkeys(unit)
-        while len(self._withheld) > MOST_WITHHELD:
-            del self._withheld[next(iter(self._withheld))]
-        return connected
-
-    def allow_work(self, workers: Iterable[str]) -> None:
-        """Undo :meth:`withhold_work` for the given workers, which are about to start."""
-        for name in workers:
-            self._withheld.pop(name, None)
-            self._lost_at_work.pop(name, None)  # of an earlier worker with the name
-
-    def begin(self, worker: str) -> bool:
-        """Return whether this worker may start: no other worker of its name has started."""
-        if worker in self._begun:
-            logger.warning("worker %s was started a second time: it is refused", worker)
-            return False
-        self._begun[worker] = None
-        while len(self._begun) > MOST_BEGUN:
-            del self._begun[next(iter(self._begun))]
-        return True
+        record = self.records.at(worker)
+        if record is not None and record.state is not None:
+            logger.info("worker %s is replaced: interrupted task %s still runs", record.name, key)
+            self.drain({record.name: "a task was interrupted on it but does not stop"})
+            record.drain.give_up(key)
 
     def resume(self, workers: Iterable[str]) -> list[str]:
         """Make workers accept work again unless it is too late, and return their names."""
         accepting = []
-        for ws in self.named(workers):
-            drain = self._drains.get(ws.address)
-            if drain is not None and drain.cancel():
-                logger.debug("worker %s accepts work again", ws.name)
-                del self._drains[ws.address]
-                self._why.pop(ws.address, None)
-            if ws.address not in self._drains:
-                accepting.append(str(ws.name))
-        return accepting
-
-    def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against their tasks."""
         for name in workers:
-            if name in self._lost_with:
-                self._excuse(name, self._lost_with.pop(name))
-            else:
-                _remember(self._excused, name, None)
-
-    def _excuse(self, name: str, keys: Iterable[Any]) -> None:
-        logger.debug("the loss of worker %s is not counted against tasks %s", name, keys)
-        for key in keys:
-            task = self.scheduler.tasks.get(key)
-            if task is not None:
-                excuse_loss_of_task(task)
+            record = self.records.get(name)
+            if record is None or record.state is None:
+                continue
+            if record.drain is not None and record.drain.cancel():
+                logger.debug("worker %s accepts work again", name)
+                record.drain, record.why = None, ""
+            if record.drain is None:
+                accepting.append(name)
+        return accepting
 
     def _ignores(self, address: str, status: Status) -> bool:
         """Return whether a reported status predates the order to accept no tasks."""
-        drain = self._drains.get(address)
+        record = self.records.at(address)
+        drain = None if record is None else record.drain
         return drain is not None and drain.has_closed and status is Status.running
 
-    def dismissed(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the addresses of workers that were stopped or exited on their own, by name."""
-        return {name: self._dismissed[name] for name in names if name in self._dismissed}
+    # Events of the task log -----------------------------------------------------------------------
 
-    def lost_at_work(self, names: Iterable[str]) -> dict[str, str]:
-        """Map the names of given workers that were lost with tasks to their addresses."""
-        return {name: self._lost_at_work[name] for name in names if name in self._lost_at_work}
-
-    def named(self, names: Iterable[str]) -> list[WorkerState]:
-        wanted = set(names)
-        return [ws for ws in self.scheduler.workers.values() if str(ws.name) in wanted]
-
-    # Hooks of the scheduler -----------------------------------------------------------------------
-
-    def connected(self, worker: WorkerState) -> None:
-        """Store a worker's name, since Dask reports a lost worker by its address only."""
-        name = self._names[worker.address] = str(worker.name)
-        if self._dismissed.get(name) == worker.address:
-            del self._dismissed[name]
-        if name in self._withheld:
+    def worker_added(self, worker: WorkerState) -> None:
+        name = str(worker.name)
+        if self.records.of(name).withheld:
             logger.debug("worker %s connected although its unit is being stopped", name)
             self.drain({name: "its unit is being stopped"})
 
-    def left(self, address: str) -> None:
-        self._reasons.pop(address, None)
-        self._why.pop(address, None)
+    def worker_removed(self, address: str) -> None:
         self._retirements.left(address)
-        drain = self._drains.pop(address, None)
+        record = self.records.at(address)
+        drain = None if record is None else record.drain
         if drain is not None and drain.state != "done" and address not in self.scheduler.workers:
             drain.state = "done"
-
-    def log_event(self, topic: Any, msg: Any) -> None:
-        if topic == LEAVING_TOPIC:
-            self._dismiss(str(msg))
-        for address in restarted_by_nannies(topic, msg):
-            self._dismiss(address)
-        lost = LostWorker.of(topic, msg)
-        if lost is None or lost.address not in self._names:
-            return
-        name = self._names.pop(lost.address)
-        _remember(self._gone, lost.address, name)
-        self._withheld.pop(name, None)
-        if lost.dismissed:
-            self._dismiss(lost.address)
-        if not lost.expected:
-            logger.debug("worker %s is lost with %d tasks", name, len(lost.running))
-            if lost.running:
-                _remember(self._lost_at_work, name, lost.address)
-            if name in self._excused:
-                self._excuse(name, lost.running)
-            else:
-                _remember(self._lost_with, name, lost.running)
-
-    def _dismiss(self, address: str) -> None:
-        name = self._names.get(address) or self._gone.get(address)
-        if name is not None:
-            logger.debug("worker %s at %s ends, and that is not a crash", name, address)
-            _remember(self._dismissed, name, address)
-
-
-def _remember(entries: dict[str, Any], key: str, value: Any) -> None:
-    """Add an entry, and drop the oldest entries beyond ``KEPT_LOSSES``."""
-    entries.pop(key, None)
-    entries[key] = value
-    while len(entries) > KEPT_LOSSES:
-        del entries[next(iter(entries))]
 
 
 # Drain --------------------------------------------------------------------------------------------
@@ -451,9 +343,10 @@ class Drain:
 
     def _able(self, task: TaskState) -> Iterable[WorkerState]:
         """Return running workers that can take a task, or a few of them if there are many."""
-        placement: TagPlacement | None = getattr(self._scheduler, "placement", None)
+        placement = getattr(self._scheduler, "placement", None)
         if placement is not None and placement.takes(task):
-            return placement.few(task)
+            few: Iterable[WorkerState] = placement.few(task)
+            return few
         valid = self._scheduler.valid_workers(task)
         running = self._scheduler.running
         return list(running) if valid is None else [w for w in valid if w in running]

@@ -15,7 +15,14 @@ from distributed.scheduler import WorkerState
 from scalable.scaling.outlook import Outlook, outlooks_on
 from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
-from scalable.scheduler.task_log import READY, EndedTask, Listener, LoggedTask, running_tasks
+from scalable.scheduler.task_log import (
+    READY,
+    EndedTask,
+    Listener,
+    LoggedTask,
+    TaskLog,
+    running_tasks,
+)
 
 #: Two lower limits of the time between forecasts of coming tasks: a multiple of the time that a
 #: forecast takes, and a number of seconds. They keep forecasts from slowing the scheduler down.
@@ -41,14 +48,16 @@ class Workload(Listener):
         self._blocked: dict[Any, _Counted] = {}
         self._outlooks: list[tuple[Outlook, Coming]] = []
         self._look_at = 0.0
+        log = TaskLog.of(scheduler)
         for task in scheduler.tasks.values():
-            call = LoggedTask(task)
+            call = log.call(task.key)
             if task.state == "waiting":
                 self._block(call)
             elif task.state in READY:
                 self._count(call)
             for tag, slots in call.slots:
                 self.submitted_calls[tag] += slots
+        log.listen(self)
 
     # Events of the task log -----------------------------------------------------------------------
 
@@ -56,9 +65,8 @@ class Workload(Listener):
         """Count a task as submitted, and as blocked until it is ready."""
         self._leave(call.key)
         self._block(call)
-        calls = 1 if call.bundle is None else call.bundle["calls"]
         for tag, slots in call.slots:
-            self.submitted_calls[tag] += slots * calls
+            self.submitted_calls[tag] += slots * call.calls
 
     def ready(self, call: LoggedTask) -> None:
         """Count a task as ready. The size of its input is part of its kind."""

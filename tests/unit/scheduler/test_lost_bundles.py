@@ -7,7 +7,7 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
-from scalable.scheduler.bundle_relay import LostBundles
+from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.recorder import Recorder
 from scalable.scheduler.task_counts import NameCounts
 from scalable.scheduler.task_log import TaskLog
@@ -21,13 +21,11 @@ class Lossy:
 
     def __init__(self, *, rows=False):
         self.scheduler, self.rows, self.each = FakeScheduler(), Rows(), rows
-        self.lost = LostBundles(self.scheduler)
+        self.lost = BundleRelay()
+        self.lost.install(self.scheduler)
         self.counts = NameCounts(self.scheduler)
-        recorder = Recorder(self.scheduler, self.rows, ["a"])
+        self.recorder = Recorder(self.scheduler, self.rows, ["a"])
         self.ledger = TaskLog.of(self.scheduler)
-        for listener in (self.lost, self.counts, recorder):
-            self.ledger.listen(listener)
-        self.recorder = recorder
 
     def send(self, key, after=None, calls=1):
         """Send a bundle; a worker of the same name takes it."""

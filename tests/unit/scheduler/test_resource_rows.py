@@ -70,16 +70,3 @@ def test_each_of_many_workers_has_a_row_in_its_turn(monkeypatch):
 def test_a_worker_that_left_before_its_turn_has_no_row(monkeypatch):
     told = recorded(20, 2, monkeypatch, gone=[15])
     assert sorted(chain.from_iterable(told)) == sorted(f"a-{n}" for n in range(20) if n != 15)
-
-
-def test_names_of_workers_are_forgotten_with_the_last_of_their_rows():
-    scheduler = FakeScheduler()
-    recorder = Recorder(scheduler, Rows(), ["a"])
-    one, other = worker(1), worker(2)
-    other.name = one.name  # it came back under another address
-    for each in (one, other):
-        recorder.worker_added(each)
-    for each in (one, other):
-        assert recorder._names
-        recorder.worker_removed(each.address)
-    assert not recorder._names

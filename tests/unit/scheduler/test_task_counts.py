@@ -25,12 +25,6 @@ def scheduler():
     return FakeScheduler()
 
 
-def counting(scheduler):
-    counts = NameCounts(scheduler)
-    TaskLog.of(scheduler).listen(counts)
-    return counts
-
-
 def told(counts):
     return {(row.name, row.tag): (row.unfinished, *row.ended[:3]) for row in counts}
 
@@ -43,7 +37,7 @@ def computed(began, ended):
 
 
 def test_a_bundle_counts_as_its_calls(scheduler):
-    counts = counting(scheduler)
+    counts = NameCounts(scheduler)
     scheduler.add("a", {BUNDLE_ANNOTATION: {"calls": 10, "rows": False}, TASK_ANNOTATION: "fit"})
     scheduler.send("a")
     scheduler.move("a", "waiting", "processing")
@@ -56,7 +50,7 @@ def test_a_bundle_counts_as_its_calls(scheduler):
 
 
 def test_found_calls_of_a_bundle_did_not_run(scheduler):
-    counts = counting(scheduler)
+    counts = NameCounts(scheduler)
     scheduler.add("a", {BUNDLE_ANNOTATION: {"calls": 6, "rows": False}, TASK_ANNOTATION: "fit"})
     scheduler.send("a")
     values = {"calls": 2, "failed": 1, "found": 4, "total_s": 3.0, "failures": ()}
@@ -69,7 +63,7 @@ def test_found_calls_of_a_bundle_did_not_run(scheduler):
 
 def test_many_names_are_summed_up_by_their_beginning(scheduler, monkeypatch):
     monkeypatch.setattr(task_counts, "KEPT_NAMES", 10)
-    counts = counting(scheduler)
+    counts = NameCounts(scheduler)
     for number in range(300):
         scheduler.add(f"k{number}", {TASK_ANNOTATION: f"{'xyz'[number % 3]}-{number}"})
         scheduler.send(f"k{number}")
@@ -82,11 +76,11 @@ def test_many_names_are_summed_up_by_their_beginning(scheduler, monkeypatch):
 def test_a_scheduler_that_knows_calls_already_is_counted(scheduler):
     task = scheduler.add("a")
     task.state = "processing"
-    assert told(counting(scheduler)) == {("run", None): (1, 0, 0, 0)}
+    assert told(NameCounts(scheduler)) == {("run", None): (1, 0, 0, 0)}
 
 
 def test_a_restart_cancels_the_unfinished_calls(scheduler):
-    counts = counting(scheduler)
+    counts = NameCounts(scheduler)
     scheduler.add("a")
     scheduler.send("a")
     TaskLog.of(scheduler).restart(scheduler)
@@ -107,7 +101,7 @@ FOLLOWING = {
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=120))
 def test_no_call_is_lost_or_counted_twice(moves):
     scheduler = FakeScheduler()
-    counts = counting(scheduler)
+    counts = NameCounts(scheduler)
     known, forgotten = set(), 0
     for key, choice in moves:
         if key not in scheduler.tasks:
@@ -125,7 +119,7 @@ def test_no_call_is_lost_or_counted_twice(moves):
 
 
 def test_queue_times_are_counted_from_when_a_call_waits_for_a_worker_only(scheduler, monkeypatch):
-    counts = counting(scheduler)
+    counts = NameCounts(scheduler)
     clock = {"now": 100.0}
     monkeypatch.setattr(task_log, "time", SimpleNamespace(time=lambda: clock["now"]))
     scheduler.add("a")

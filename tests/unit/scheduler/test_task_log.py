@@ -14,7 +14,7 @@ from scalable.protocol.operations import PROFILES
 from scalable.scheduler import recorder as recorders
 from scalable.scheduler import task_log
 from scalable.scheduler.recorder import Recorder
-from scalable.scheduler.task_log import EVENTS, Listener, Profiles, TaskLog
+from scalable.scheduler.task_log import EVENTS, Listener, TaskLog
 
 
 class FakeScheduler:
@@ -22,7 +22,8 @@ class FakeScheduler:
 
     def __init__(self):
         self.tasks, self.workers, self.plugins, self.handlers = {}, {}, {}, {}
-        self.metadata = []
+        self.metadata, self.stream_handlers, self.client_comms = [], {}, {}
+        self.allowed_failures = 3
 
     def add_plugin(self, plugin):
         self.plugins[plugin.name] = plugin
@@ -61,7 +62,7 @@ class FakeScheduler:
     def connect(self, address, name, **resources):
         worker = SimpleNamespace(
             address=address, name=name, resources=resources, nthreads=1, executing={},
-            long_running=set(), host="a", extra={},
+            long_running=set(), host="a", extra={}, memory_limit=0, processing=(),
         )  # fmt: skip
         self.workers[address] = worker
         TaskLog.of(self).add_worker(self, address)
@@ -233,9 +234,7 @@ def rows():
 
 @pytest.fixture
 def recorder(scheduler, rows):
-    recorder = Recorder(scheduler, rows, ["a"])
-    TaskLog.of(scheduler).listen(recorder)
-    return recorder
+    return Recorder(scheduler, rows, ["a"])
 
 
 def test_many_rows_are_written_before_it_is_time_in_parts(scheduler, recorder, rows, monkeypatch):
@@ -260,17 +259,51 @@ def test_many_rows_are_written_before_it_is_time_in_parts(scheduler, recorder, r
     assert len(rows["tasks"]) == len(keys) * len(states)
 
 
-def test_profiles_are_dropped_and_announced_anew_when_the_scheduler_starts(scheduler):
-    profiles = Profiles(scheduler)
-    TaskLog.of(scheduler).listen(profiles)
+def test_profiles_are_dropped_when_the_scheduler_starts(scheduler):
+    log = TaskLog.of(scheduler)
+    log.serve()
     scheduler.add("x")
     scheduler.move("x", "waiting", "processing", "memory", startstops=startstops())
-    assert profiles.profile("x") is not None
-    TaskLog.of(scheduler).restart(scheduler)
-    assert profiles.profile("x") is None
+    assert log.profile("x") is not None
+    log.restart(scheduler)
+    assert log.profile("x") is None
     assert scheduler.metadata == [([PROFILES], True)]
-    asyncio.run(TaskLog.of(scheduler).start(scheduler))
+    asyncio.run(log.start(scheduler))
     assert len(scheduler.metadata) == 2
+
+
+def test_only_the_latest_forgotten_tasks_are_kept(scheduler, monkeypatch):
+    monkeypatch.setattr(task_log, "KEPT_ENDED", 2)
+    log = TaskLog.of(scheduler)
+    for key in "xyz":
+        scheduler.add(key)
+        states = "waiting", "processing", "memory"
+        scheduler.move(key, *states, startstops=startstops(), worker="tcp://1")
+        scheduler.move(key, "released", "forgotten")
+    assert log.earlier("x") is None
+    kept = log.earlier("z")
+    assert kept.task is None  # with all tasks of its graph
+    assert kept.profile_row()["duration_s"] == 2.0
+
+
+def test_submitted_again_a_task_keeps_its_attempts(scheduler):
+    scheduler.add("x")
+    scheduler.send("x")
+    TaskLog.of(scheduler).call("x").tries = 3
+    scheduler.send("x")
+    assert TaskLog.of(scheduler).call("x").tries == 3
+
+
+def test_a_task_has_its_parent_until_it_is_forgotten(scheduler):
+    log = TaskLog.of(scheduler)
+    for key in ("parent", "child", "other"):
+        scheduler.add(key)
+    log.nest("parent", ["parent", "child", "other", "unknown"])
+    log.nest("other", ["child"])
+    assert log.call("child").parent == "parent"
+    assert list(log.call("parent").children) == ["child", "other"]
+    scheduler.move("child", "waiting", "processing", "memory", "released", "forgotten")
+    assert list(log.call("parent").children) == ["other"]
 
 
 def test_time_in_the_queue_counts_as_queued(scheduler, recorder, rows, monkeypatch):
@@ -302,15 +335,13 @@ def test_a_managers_row_of_a_workers_end_is_the_only_one(scheduler, recorder, ro
         scheduler.remove("tcp://2")
         recorder.event(managed("removed"))
     assert [row["event"] for row in rows["workers"]].count("removed") == 1
-    assert not recorder._managed
-    assert not recorder._workers
+    assert TaskLog.of(scheduler).workers.of("a-0").managed is None
 
 
 def test_the_end_of_a_worker_without_manager_has_a_row(scheduler, recorder, rows):
     scheduler.connect("tcp://1", "one", a=1)
     scheduler.remove("tcp://1")
     assert [row["event"] for row in rows["workers"]] == ["started", "removed"]
-    assert not recorder._workers
 
 
 def test_the_recorder_does_not_keep_the_call_that_ended_last_with_all_calls_of_its_graph(

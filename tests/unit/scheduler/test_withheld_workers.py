@@ -31,7 +31,7 @@ async def drained(scheduler, controller):
         future = client.submit(abs, -1, resources={"a": 1})
         while not scheduler.unrunnable:
             await asyncio.sleep(0.01)
-        assert controller.removals.withhold_work([["a-1"]]) == []
+        assert controller.removals.records.withhold_work([["a-1"]]) == []
         worker = Worker(scheduler.address, name="a-1", **options)
         await worker.start()
         while worker.status is Status.running:

@@ -25,10 +25,11 @@ class Calls:
     """Calls of a scheduler, moved by hand."""
 
     def __init__(self):
-        self.scheduler = SimpleNamespace(tasks={}, workers={})
+        plugins = {}
+        add = {"add_plugin": lambda plugin: plugins.update({plugin.name: plugin})}
+        self.scheduler = SimpleNamespace(tasks={}, workers={}, plugins=plugins, **add)
         self.workload = Workload(self.scheduler)
-        self.ledger = TaskLog(self.scheduler)
-        self.ledger.listen(self.workload)
+        self.ledger = TaskLog.of(self.scheduler)
 
     def add(self, key, name="run", tag="a", slots=1, needs=()):
         self.scheduler.tasks[key] = Task(
@@ -41,6 +42,7 @@ class Calls:
             nbytes=-1,
             state="released",
             processing_on=None,
+            exception_blame=None,
             priority=(len(self.scheduler.tasks),),
         )
         self.move(key, "waiting")
