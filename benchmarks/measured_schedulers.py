@@ -50,14 +50,13 @@ from scalable.protocol.credentials import new_credentials, security_of
 from scalable.protocol.handlers import Handler
 from scalable.protocol.importing import Importer
 from scalable.records import ClusterDirectory
-from scalable.scheduler.adaptation import PoolAdaptive
+from scalable.scheduler.adaptation import PoolAdaptive, Workload
 from scalable.scheduler.controller import Controller, ManagerRpc, Status
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.overviews import EventTimeline, Overviews
 from scalable.scheduler.recorder import Recorder
 from scalable.scheduler.task_counts import NameCounts
 from scalable.scheduler.task_log import EVENTS, Listener, TaskLog
-from scalable.scheduler.workload import Workload
 from scalable.watch.dashboard import routes
 from simulated_workers import SimulatedWorkers, collect_seldom, open_many_files
 

@@ -12,7 +12,7 @@ import pytest
 from distributed import SchedulerPlugin, get_worker
 
 from scalable import ClusterError
-from scalable.scheduler import waiting
+from scalable.scheduler import explaining
 
 MANIFEST = """\
 version: 1
@@ -259,7 +259,7 @@ def test_each_layer_runs_where_its_tag_is(client, pools_of_calls, kind):
 
 
 def test_resources_of_a_layer_are_added_to_the_tag(client, monkeypatch):
-    monkeypatch.setattr(waiting, "WAIT_BEFORE_WORD_S", 0.1)
+    monkeypatch.setattr(explaining, "WAIT_BEFORE_WORD_S", 0.1)
     with dask.annotate(resources={"load": 1}):
         array = da.from_array(np.arange(8), chunks=2)
     with pytest.raises(ClusterError, match="which no worker offers together"):

@@ -85,7 +85,7 @@ class Bed:
 @pytest.fixture(autouse=True)
 def _calls_that_cannot_run_stay(monkeypatch):
     """Calls that no worker can ever run fail after two seconds; they are to be explained first."""
-    monkeypatch.setattr("scalable.scheduler.waiting.WAIT_BEFORE_WORD_S", 1e9)
+    monkeypatch.setattr("scalable.scheduler.explaining.WAIT_BEFORE_WORD_S", 1e9)
 
 
 @asynccontextmanager

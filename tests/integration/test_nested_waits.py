@@ -8,7 +8,7 @@ import uuid
 import pytest
 from distributed import as_completed, get_client, wait
 
-from scalable.scheduler import waiting
+from scalable.scheduler import explaining
 from scalable.worker import slots
 
 MANIFEST = """\
@@ -34,7 +34,7 @@ def client(request, running_session):
     ):
         for name in ("UNSEEN_WAIT_S", "BUSY_WAIT_S", "WATCH_S", "LEND_EVERY_S"):
             patch.setattr(slots, name, getattr(slots, name))  # set back for other tests
-        patch.setattr(waiting, "WAIT_BEFORE_WORD_S", 1e9)  # calls that cannot run do not fail
+        patch.setattr(explaining, "WAIT_BEFORE_WORD_S", 1e9)  # calls that cannot run do not fail
         session.client.run(notice_soon)
         yield session.client
 

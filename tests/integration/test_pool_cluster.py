@@ -286,7 +286,7 @@ class Doomed(PoolWorker):
 def test_a_crash_loop_ends_and_says_why(eventually, monkeypatch, caplog):
     monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
     monkeypatch.setattr("scalable.manager.reconciler.INTERVAL_S", 0.05)
-    monkeypatch.setattr("scalable.scheduler.waiting.WAIT_BEFORE_WORD_S", 0.1)
+    monkeypatch.setattr("scalable.scheduler.explaining.WAIT_BEFORE_WORD_S", 0.1)
     Doomed.made = 0
     cluster = PoolCluster(scheduler=INPROC)
     with cluster, ScalableClient(cluster) as client:

@@ -9,8 +9,8 @@ from distributed import Scheduler
 
 from scalable import PoolCluster, ScalableClient
 from scalable.scaling.pool_policy import PoolDecision
+from scalable.scheduler.adaptation import Workload
 from scalable.scheduler.task_log import TaskLog
-from scalable.scheduler.workload import Workload
 from scalable.worker.pool_worker import PoolWorker
 
 INPROC = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}

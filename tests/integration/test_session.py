@@ -25,7 +25,7 @@ from scalable import (
 )
 from scalable.providers.registry import unregister_provider
 from scalable.runs.report import build, render_human
-from scalable.scheduler import controller, waiting
+from scalable.scheduler import controller, explaining
 
 MANIFEST = """
 version: 1
@@ -542,7 +542,7 @@ def fails_twice(directory):
 @pytest.fixture
 def soon_told(monkeypatch):
     """Have waiting tasks named soon, and tasks that cannot run failed soon."""
-    monkeypatch.setattr(waiting, "WAIT_BEFORE_WORD_S", 0.1)
+    monkeypatch.setattr(explaining, "WAIT_BEFORE_WORD_S", 0.1)
     monkeypatch.setattr(controller, "CHECK_INTERVAL_S", 0.05)
 
 

@@ -33,8 +33,7 @@ from scalable.protocol.servers import GuardedWorker, guarded, private_class
 from scalable.records.directory import OWNER
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.demand import Demand
-from scalable.scheduler.managers import AttachedManagers
+from scalable.scheduler.managers import AttachedManagers, Demand
 
 #: Seconds for which ``await cluster`` waits for undesired units to stop, and between two checks.
 ALIGN_TIMEOUT_S, ALIGN_INTERVAL_S = 30.0, 0.05

@@ -40,7 +40,7 @@ from scalable.protocol.pools import UNTAGGED, known_tags, only_tag, shown, wante
 from scalable.protocol.private_directory import scratch_parent
 from scalable.protocol.servers import GuardedHttp, guarded, private_class
 from scalable.scaling.decisions import ScaleDecision
-from scalable.scheduler.demand import ScalingListener
+from scalable.scheduler.managers import ScalingListener
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.settings import state_dir
 from scalable.units import parse_bytes, seconds_of

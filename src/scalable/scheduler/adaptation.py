@@ -1,27 +1,267 @@
-"""Adaptive pools: the worker count of each pool follows the pool's load."""
+"""Adaptive pools: the worker count of each pool follows its load, which task log events update."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from distributed import Scheduler
+from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
-from scalable.model import PoolStatus
-from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
+from scalable.model import PoolStatus, Starting
+from scalable.protocol.pools import UNTAGGED, Attachment, check_count, check_tag, shown
+from scalable.scaling.outlook import Outlook, likeliest, outlooks_on
 from scalable.scaling.policy import Claim, PoolObjective, PoolScaler, TargetDuration, shared_out
-from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
-from scalable.scaling.task_model import Expectation, TaskModel
-from scalable.scheduler.pool_facts import ClusterState, PoolViews
-from scalable.scheduler.workload import Workload
+from scalable.scaling.pool_policy import PoolDecision, PoolPolicy, PoolView
+from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, Slots, coming
+from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
+from scalable.scheduler.pool_facts import ClusterState, Starts
+from scalable.scheduler.task_log import (
+    READY,
+    EndedTask,
+    Listener,
+    LoggedTask,
+    TaskLog,
+    running_tasks,
+)
 from scalable.units import seconds_of
 
 logger = logging.getLogger("scalable.scheduler")
+
+#: Two lower limits of the time between forecasts of coming tasks: a multiple of the time that a
+#: forecast takes, and a number of seconds. They keep forecasts from slowing the scheduler down.
+LOOK_SHARE, LOOK_INTERVAL_S = 50.0, 1.0
+
+
+class _Counted(NamedTuple):
+    """Kind of an unfinished task, and the tags and slots that it takes."""
+
+    kind: Kind
+    slots: tuple[tuple[str, int], ...]
+
+
+class Workload(Listener):
+    """Counts a scheduler's tasks by pool, kind and state. A task counts once per slot."""
+
+    def __init__(self, scheduler: Scheduler, model: TaskModel | None = None) -> None:
+        self.scheduler = scheduler
+        self.model = model or TaskModel()
+        self.ready_calls: dict[str, Counter[Kind]] = {}
+        self.submitted_calls: Counter[str] = Counter()
+        self._ready: dict[Any, _Counted] = {}
+        self._blocked: dict[Any, _Counted] = {}
+        self._outlooks: list[tuple[Outlook, Coming]] = []
+        self._look_at = 0.0
+        log = TaskLog.of(scheduler)
+        for task in scheduler.tasks.values():
+            call = log.call(task.key)
+            if task.state == "waiting":
+                self._block(call)
+            elif task.state in READY:
+                self._count(call)
+            for tag, slots in call.slots:
+                self.submitted_calls[tag] += slots
+        log.listen(self)
+
+    # Events of the task log -----------------------------------------------------------------------
+
+    def waiting(self, call: LoggedTask) -> None:
+        """Count a task as submitted, and as blocked until it is ready."""
+        self._leave(call.key)
+        self._block(call)
+        for tag, slots in call.slots:
+            self.submitted_calls[tag] += slots * call.calls
+
+    def ready(self, call: LoggedTask) -> None:
+        """Count a task as ready. The size of its input is part of its kind."""
+        self._leave(call.key)
+        self._count(call)
+
+    def ended(self, end: EndedTask) -> None:
+        counted = self._leave(end.call.key)
+        if end.succeeded and end.ran and counted is not None:
+            self._learn(counted.kind, end)
+
+    def left(self, call: LoggedTask) -> None:
+        self._leave(call.key)
+
+    def forgotten(self, call: LoggedTask) -> None:
+        self._leave(call.key)
+
+    def _block(self, call: LoggedTask) -> None:
+        kind = Kind(call.slots[0][0], call.name)
+        self._blocked[call.key] = _Counted(kind, call.slots)
+
+    def _count(self, call: LoggedTask) -> None:
+        kind = Kind(call.slots[0][0], call.name, size_bucket(call.input_bytes))
+        self._ready[call.key] = _Counted(kind, call.slots)
+        for tag, count in call.slots:
+            self.ready_calls.setdefault(tag, Counter())[kind] += count
+
+    def _leave(self, key: Any) -> _Counted | None:
+        counted = self._ready.pop(key, None)
+        if counted is None:
+            return self._blocked.pop(key, None)
+        for tag, count in counted.slots:
+            kinds = self.ready_calls[tag]
+            kinds[counted.kind] -= count
+            if not kinds[counted.kind]:
+                del kinds[counted.kind]
+        return counted
+
+    def _learn(self, kind: Kind, end: EndedTask) -> None:
+        began, ended, _, _, memory, bundle, *_ = end.measured
+        if bundle is not None:
+            for duration in bundle["quantiles_s"][1:-1]:
+                self.model.observe(Sample(kind, duration, memory))
+        elif began is not None and ended is not None:
+            self.model.observe(Sample(kind, ended - began, memory))
+
+    # Counts and forecasts ------------------------------------------------------------------------
+
+    @property
+    def graph(self) -> bool:
+        """True if any task is blocked by another one."""
+        return bool(self._blocked)
+
+    def running_on(self, worker: WorkerState) -> Iterator[tuple[_Counted, float]]:
+        for task, elapsed in running_tasks(worker):
+            if (call := self._ready.get(task.key)) is not None:
+                yield call, elapsed
+
+    def in_clients(self, tag: str) -> Counter[Kind]:
+        """Return the slots needed by a tag's tasks that are queued in clients, by kind."""
+        relay = getattr(self.scheduler, "relay", None)
+        waiting = relay.backlog(tag) if relay is not None else {}
+        return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})
+
+    def outlooks(self, tag: str, slots: Mapping[str, Any], startup_s: float) -> list[Outlook]:
+        """Return the outlooks (possible durations) on a tag's tasks. Empty if none is blocked."""
+        if not self._blocked:
+            self._outlooks = []
+            return []
+        now = time.monotonic()
+        if now >= self._look_at or not self._outlooks:
+            self._outlooks = self._looked_ahead(slots, startup_s)
+            spent = time.monotonic() - now
+            self._look_at = now + max(LOOK_INTERVAL_S, LOOK_SHARE * spent)
+        return [
+            outlook._replace(coming=forecast.get(tag, ())) for outlook, forecast in self._outlooks
+        ]
+
+    def _looked_ahead(
+        self, slots: Mapping[str, Any], startup_s: float
+    ) -> list[tuple[Outlook, Coming]]:
+        graph = self._graph()
+        made = outlooks_on(graph, self.model, startup_s)
+        # All outlooks together examine as many tasks as one may.
+        limit = LARGEST_LOOK // len(made)
+        return [(each, coming(graph, each.lengths, slots, limit)) for each in made]
+
+    def _graph(self) -> GraphView[Any]:
+        running: dict[Any, tuple[Kind, float]] = {}
+        for worker in self.scheduler.workers.values():
+            for task, elapsed in worker.executing.items():
+                if task.processing_on is worker and (call := self._ready.get(task.key)):
+                    running[task.key] = (call.kind, elapsed)
+        tasks = self.scheduler.tasks
+        return GraphView(
+            running=running,
+            queued={k: call.kind for k, call in self._ready.items() if k not in running},
+            blocked={
+                key: (call.kind, [other.key for other in tasks[key].waiting_on or ()])
+                for key, call in self._blocked.items()
+            },
+        )
+
+
+# Input of scaling policies ------------------------------------------------------------------------
+
+
+class PoolViews:
+    """Builds the input of scaling policies for the pools of one cluster."""
+
+    def __init__(self, cluster: ClusterState, workload: Workload) -> None:
+        self._cluster = cluster
+        self._workload = workload
+        self._starts: dict[str, Starts] = {}
+
+    def connected(self, worker: WorkerState) -> None:
+        """Record a connected worker, to measure how long workers take to start."""
+        pools = self._cluster.pools()
+        for tag in [tag for tag in worker.resources if tag in pools] or [UNTAGGED]:
+            if tag in self._starts:
+                self._starts[tag].connected(time.monotonic())
+
+    def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
+        now = time.monotonic()
+        pools = self._cluster.pools()
+        wanted = pools[tag].wanted
+        running: dict[Kind, list[float]] = {}
+        queued = Counter(self._workload.ready_calls.get(tag, {})) + self._workload.in_clients(tag)
+        busy = idle = 0
+        for worker in self._workers(tag, pools):
+            leaving = self._cluster.leaves(worker)
+            for call, elapsed in self._workload.running_on(worker):
+                slots = dict(call.slots).get(tag, 0)
+                queued[call.kind] -= slots
+                if not leaving:  # tasks of a leaving worker are not load for the others
+                    running.setdefault(call.kind, []).extend([elapsed] * slots)
+            busy += bool(worker.processing) and not leaving
+            idle += not worker.processing and not leaving
+        starts = self._starts.setdefault(tag, Starts())
+        place = self._place(tag)
+        arriving = starts.expect(wanted - busy - idle, now)
+        startup_s = max(starts.typical_s(place.startup_s), *arriving[:1], 0.0)
+        ahead = self._workload.outlooks(tag, self._slots(pools), startup_s)
+        return PoolView(
+            now=now,
+            minimum=minimum,
+            maximum=maximum,
+            slots=pools[tag].slots,
+            wanted=wanted,
+            busy=busy,
+            idle=idle,
+            arriving=arriving,
+            queued={kind: count for kind, count in queued.items() if count > 0},
+            running={kind: elapsed for kind, elapsed in running.items() if elapsed},
+            coming=likeliest(ahead).coming if ahead else (),
+            outlooks=ahead,
+            submitted=self._workload.submitted_calls[tag],
+            graph=self._workload.graph,
+            startup_s=startup_s,
+            billed_startup_s=min(startup_s, place.billed_s),
+            billed_least_s=place.billed_least_s,
+        )
+
+    def _workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
+        workers = self._cluster.scheduler.workers.values()
+        if tag != UNTAGGED:
+            return [ws for ws in workers if tag in ws.resources]
+        return [ws for ws in workers if not any(name in pools for name in ws.resources)]
+
+    @staticmethod
+    def _slots(pools: Mapping[str, PoolStatus]) -> dict[str, Slots]:
+        return {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
+
+    def _place(self, tag: str) -> Starting:
+        """Return the expected start durations at the preferred manager of a tag."""
+        offering = [known for known in self._cluster.attachments() if tag in known.pools]
+        first = min(offering, key=lambda a: (a.priority, _price(a, tag)), default=None)
+        return Starting() if first is None else Starting(**first.starting)
+
+
+def _price(attachment: Attachment, tag: str) -> float:
+    return attachment.prices.get(tag, {}).get("per_hour", 0.0)
+
+
+# Adaptive pools -----------------------------------------------------------------------------------
 
 INTERVAL_S = 1.0
 #: Maps the objective of a plan to the objective of its pools at run time.

@@ -25,15 +25,13 @@ from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment, shown
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.demand import Demand
-from scalable.scheduler.explaining import Explainer
+from scalable.scheduler.explaining import Explainer, WaitingCalls
 from scalable.scheduler.limits import Lifetime, Limits, Spending
-from scalable.scheduler.managers import LEASE_S, AttachedManager, AttachedManagers
+from scalable.scheduler.managers import LEASE_S, AttachedManager, AttachedManagers, Demand
 from scalable.scheduler.overviews import Overviews, WorkerRows
 from scalable.scheduler.pool_facts import PoolCounts, Running
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_views import CallViews
-from scalable.scheduler.waiting import WaitingCalls
 from scalable.scheduler.worker_losses import WorkerLosses
 from scalable.scheduler.worker_removals import WorkerRemovals
 from scalable.views.impossible import NOBODY, NOT_YET, words_of_lost

@@ -18,8 +18,7 @@ from scalable.pricing.metering import Bill, Charge, Meter
 from scalable.protocol.events import Event, billed, budget_reached
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import WAITING_TOPIC
-from scalable.scheduler.demand import Demand
-from scalable.scheduler.managers import AttachedManager
+from scalable.scheduler.managers import AttachedManager, Demand
 from scalable.units import format_amount, format_duration
 
 

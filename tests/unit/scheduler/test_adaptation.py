@@ -3,7 +3,7 @@
 from scalable.model import PoolStatus
 from scalable.scaling.pool_policy import PoolDecision
 from scalable.scheduler.adaptation import Adaptation, PoolAdaptive
-from scalable.scheduler.demand import Demand
+from scalable.scheduler.managers import Demand
 
 
 class Told:

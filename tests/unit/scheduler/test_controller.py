@@ -6,7 +6,7 @@ from distributed import Scheduler
 from distributed.versions import get_versions
 
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.demand import Demand
+from scalable.scheduler.managers import Demand
 
 
 async def test_other_versions_on_a_worker_are_named_once(caplog):

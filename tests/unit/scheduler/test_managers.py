@@ -5,8 +5,7 @@ import pytest
 from scalable.errors import ClusterError
 from scalable.model import PoolStatus
 from scalable.protocol.pools import Attachment, WorkerShape, difference, fits, slots_of
-from scalable.scheduler.demand import Demand
-from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, AttachedManagers
+from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, AttachedManagers, Demand
 
 POOL = {"cpus": 2, "memory": "4G", "gpus": 0}
 

@@ -10,8 +10,8 @@ from scalable.clusters.specs import program_price, worker_prices
 from scalable.errors import ClusterError
 from scalable.model import ComponentSpec, DeploymentSpec, PoolStatus
 from scalable.model.costs import HourlyPrice
-from scalable.scheduler.demand import Demand
 from scalable.scheduler.limits import Spending
+from scalable.scheduler.managers import Demand
 
 PRICE = {"a": {"per_hour": 3600.0, "minimum_s": 0.0, "granularity_s": 0.0}}
 

@@ -3,7 +3,7 @@
 import time
 from types import SimpleNamespace
 
-from scalable.scheduler.waiting import NAMED_SILENT, REPEAT_WORD_S, SILENT_S, WaitingCalls
+from scalable.scheduler.explaining import NAMED_SILENT, REPEAT_WORD_S, SILENT_S, WaitingCalls
 
 
 def test_what_was_said_is_remembered_only_as_long_as_it_is_not_repeated():

@@ -9,9 +9,9 @@ from scalable.protocol.measured import USAGE, addition, cache_addition
 from scalable.protocol.operations import KNOWN_ANNOTATION
 from scalable.scaling.task_model import Kind as TaskKind
 from scalable.scaling.task_model import Sample, TaskModel, size_bucket
+from scalable.scheduler.adaptation import Workload
 from scalable.scheduler.pool_facts import Starts
 from scalable.scheduler.task_log import TaskLog, running_tasks
-from scalable.scheduler.workload import Workload
 
 
 class Task(SimpleNamespace):

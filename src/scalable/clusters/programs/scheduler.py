@@ -36,8 +36,8 @@ from scalable.runs import RunDirectory
 from scalable.runs.streams import LOGS
 from scalable.scaling.waterfall import Waterfall
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.demand import Demand
 from scalable.scheduler.limits import Limits
+from scalable.scheduler.managers import Demand
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 # Garbage collection -------------------------------------------------------------------------------
