@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 import dask
-from distributed import Scheduler, SchedulerPlugin
+from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.cache.checkpoints import REMEMBERED, Checkpoints, checkpoint_directory
@@ -19,7 +19,6 @@ from scalable.dask_compat.scheduler import (
     GreetingScheduler,
     RegisteringScheduler,
     TellingScheduler,
-    client_that_leaves,
     compare_distinct_versions,
     iterate_fast,
     look_seldom,
@@ -65,7 +64,7 @@ from scalable.protocol.servers import (
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.task_log import TaskLog, take_found
+from scalable.scheduler.task_log import Listener, TaskLog, take_found
 from scalable.scheduler.worker_losses import WorkerLosses
 
 logger = logging.getLogger("scalable.scheduler")
@@ -147,7 +146,7 @@ class PoolScheduler(
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)
-        self.add_plugin(AbandonedCalls(self))
+        log.listen(AbandonedCalls(self))
         log.serve()
         if extension_seams.difference(forget_unknown_duration.__name__) is None:
             log.on_unfinished = partial(forget_unknown_duration, self)
@@ -221,18 +220,15 @@ class PoolScheduler(
 GRACE_S = 10.0
 
 
-class AbandonedCalls(SchedulerPlugin):
+class AbandonedCalls(Listener):
     """Interrupts running tasks after the only client that needs them has disconnected."""
-
-    name = "scalable-abandoned-calls"
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
-    def log_event(self, topic: Any, msg: Any) -> None:
+    def client_left(self, client: str) -> None:
         """Schedule the interruption of tasks that only a disconnected client needs."""
-        client = client_that_leaves(topic, msg)
-        if client is not None and (assigned := list(tasks_only_for(self._scheduler, client))):
+        if assigned := list(tasks_only_for(self._scheduler, client)):
             self._scheduler.loop.call_later(GRACE_S, partial(self._end, client, assigned))
 
     def _end(self, client: str, assigned: list[tuple[Any, str]]) -> None:

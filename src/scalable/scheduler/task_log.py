@@ -17,7 +17,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.dask_compat import tasks
-from scalable.dask_compat.scheduler import LostWorker, startstops
+from scalable.dask_compat.scheduler import LostWorker, client_that_leaves, startstops
 from scalable.dask_compat.tasks import failed_try
 from scalable.model import FailedCall, FailureDetails
 from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
@@ -275,6 +275,9 @@ class Listener:
     def worker_removed(self, address: str) -> None:
         """Handle the removal of a worker, after its tasks moved to other workers."""
 
+    def client_left(self, client: str) -> None:
+        """Handle a client that has disconnected, before Dask releases its tasks."""
+
     def closed(self, scheduler: Scheduler) -> None:
         """Handle the closing of the scheduler."""
 
@@ -497,12 +500,13 @@ class TaskLog(SchedulerPlugin):
         self.workers.left(worker)
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Send ``worker_lost`` for Dask's event about a removed worker."""
+        """Send ``worker_lost`` and ``client_left`` for Dask's events about them."""
         self.workers.log_event(topic, msg)
-        lost = LostWorker.of(topic, msg)
-        if lost is not None:
+        if (lost := LostWorker.of(topic, msg)) is not None:
             self.workers.lost(lost)
             _tell(self._told["worker_lost"], lost)
+        elif (client := client_that_leaves(topic, msg)) is not None:
+            _tell(self._told["client_left"], client)
 
     async def close(self) -> None:
         _tell(self._told["closed"], self.scheduler)
