@@ -56,11 +56,9 @@ BOUNDED = {
     "scalable.scheduler.worker_records.WorkerRecords._others": WORKERS,
     "scalable.scheduler.task_counts.NameRow.counted": 4 * KINDS * 6,
     "scalable.scheduler.overviews.RecentEvents._samples": 3 * (KEPT_SAMPLES + 1),
-    "scalable.scheduler.task_log.LoggedTask": 2 * KEPT_ENDED,
-    "scalable.scheduler.task_log.LoggedTask.lost": 3 * KEPT_ENDED,
-    "scalable.scheduler.task_log.LoggedTask.profile": KEPT_ENDED * len(PROFILE),
+    "scalable.scheduler.task_log.Forgotten": KEPT_ENDED,
     "scalable.scheduler.task_log.LostBundle": KEPT_ENDED,
-    "scalable.scheduler.task_log.TaskLog._ended": KEPT_ENDED,
+    "scalable.scheduler.task_log.TaskLog._ended": KEPT_ENDED * (6 + len(PROFILE)),
 }
 
 

@@ -207,7 +207,7 @@ class PoolViews:
         queued = Counter(self._workload.ready_calls.get(tag, {})) + self._workload.in_clients(tag)
         busy = idle = 0
         for worker in self._workers(tag, pools):
-            leaving = self._cluster.leaves(worker)
+            leaving = self._cluster.removals.drains(worker)
             for call, elapsed in self._workload.running_on(worker):
                 slots = dict(call.slots).get(tag, 0)
                 queued[call.kind] -= slots

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
-from distributed.scheduler import WorkerState
 from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
@@ -239,9 +238,6 @@ class Controller(SchedulerPlugin):
 
     def attachments(self) -> list[Attachment]:
         return [manager.attachment for manager in self.managers]
-
-    def leaves(self, worker: WorkerState) -> bool:
-        return self.removals.state(worker) is not None
 
     # Periodic check -------------------------------------------------------------------------------
 

@@ -169,8 +169,9 @@ class EventTimeline(Listener):
             failed = not end.succeeded or bool(timed.bundle and timed.bundle["failed"])
             times = timed.began, timed.ended
             self._span(end.address, end.call, times, failed)
-        for row in failure_rows(end):
-            self._failure(row)
+        if not end.succeeded or timed.bundle is not None:
+            for row in failure_rows(end):
+                self._failure(row)
 
     def given_up(self, given_up: GivenUp) -> None:
         for row in failure_rows(given_up):
@@ -582,7 +583,7 @@ class WorkerRows:
             running += 1
             used += int((task.resource_restrictions or {}).get(tag, 1))
             names[name_of(task)[:LONGEST_TASK]] = None
-        leaves = self._cluster.removals.state(ws) is not None
+        leaves = self._cluster.removals.drains(ws)
         paused = ws.status is Status.paused
         return WorkerOverview(
             name=str(ws.name),

@@ -72,9 +72,6 @@ class ClusterState(Protocol):
     ) -> Change:
         """Set the desired counts of some pools, and return the counts before and after."""
 
-    def leaves(self, worker: Any) -> bool:
-        """Return whether a worker is being drained."""
-
 
 class PoolReader:
     """Reads the facts about the pools of one cluster."""
@@ -107,7 +104,7 @@ class PoolReader:
         if status is None and workers:  # workers that no manager has started
             slots = max(_capacity(ws, tag) for ws in workers)
             status = PoolStatus(wanted=len(workers), running=len(workers), slots=slots)
-        working = [ws for ws in workers if cluster.removals.state(ws) is None]
+        working = [ws for ws in workers if not cluster.removals.drains(ws)]
         if status is not None:  # managers' reports arrive later than workers
             here = max(status.running, len(working) - status.suspended)
             status = replace(status, running=here)
@@ -142,7 +139,7 @@ class PoolReader:
             leaving=tuple(
                 LeavingWorker(str(ws.name), cluster.removals.why(ws))
                 for ws in workers
-                if cluster.removals.state(ws) is not None
+                if cluster.removals.drains(ws)
             ),
             paused=tuple(str(ws.name) for ws in working if ws.status is Status.paused),
             busy_slots=busy,
@@ -247,7 +244,7 @@ class PoolCounts:
         wanted = self._demand.totals
         # All workers are counted several times a second, so the loop makes few function calls.
         for ws, manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY):
-            if manager and self._removals.state(ws) is None:
+            if manager and not self._removals.drains(ws):
                 counts = running.get(manager)
                 if counts is None:
                     counts = running[manager] = Counter()

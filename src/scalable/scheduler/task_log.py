@@ -141,15 +141,6 @@ class LoggedTask:
         others = self.task.dependencies
         return sum(max(0, other.nbytes) for other in others) if others else 0
 
-    def end(self) -> None:
-        """Drop what is not needed once the scheduler has forgotten the task."""
-        self.task = None  # type: ignore[assignment]
-        self.bundle = self.children = self.counted = self.entry = self.held = None
-
-    def profile_row(self) -> dict[str, Any] | None:
-        """Return the times and memory of the finished task, or None if it is unfinished."""
-        return None if self.profile is None else dict(zip(PROFILE, self.profile, strict=True))
-
 
 class LostBundle(NamedTuple):
     """Number of starts of a lost bundle's tasks, and why and where they were lost."""
@@ -157,6 +148,18 @@ class LostBundle(NamedTuple):
     tries: int
     reason: RetryReason
     worker: str | None
+
+
+class Forgotten(NamedTuple):
+    """Facts that remain of a task that the scheduler has forgotten."""
+
+    profile: tuple[Any, ...] | None
+    lost: LostBundle | None
+
+
+def _profile_row(record: LoggedTask | Forgotten | None) -> dict[str, Any] | None:
+    profile = None if record is None else record.profile
+    return None if profile is None else dict(zip(PROFILE, profile, strict=True))
 
 
 class EndedTask:
@@ -207,13 +210,14 @@ class EndedTask:
     def failures(self) -> tuple[FailedCall, ...]:
         """Failed tasks, each reported once, without those that failed because of a dependency."""
         if self._failures is None:
-            self._failures = tuple(self._failed_calls())
+            plain = self.succeeded and self.measured.bundle is None
+            self._failures = () if plain else tuple(self._failed_calls())
         return self._failures
 
     def _failed_calls(self) -> list[FailedCall]:
         if self.measured.bundle is not None:
             return failed_calls(self.measured.bundle, self.worker, self.call.tries)
-        if self.succeeded or self.call.task.exception_blame is not self.call.task:
+        if self.call.task.exception_blame is not self.call.task:
             return []
         name, message = self.failure()
         if runs_again(name, is_bundle=self.call.bundle is not None):
@@ -298,7 +302,7 @@ class TaskLog(SchedulerPlugin):
         #: Called with a forgotten task that has not succeeded.
         self.on_unfinished: Callable[[TaskState], object] = lambda _: None
         self._calls: dict[Any, LoggedTask] = {}
-        self._ended: OrderedDict[Any, LoggedTask] = OrderedDict()
+        self._ended: OrderedDict[Any, Forgotten] = OrderedDict()
         self._listeners: list[Listener] = []
         self._told: dict[str, list[Callable[[Any], None]]] = {}
         self._serves = False
@@ -421,9 +425,9 @@ class TaskLog(SchedulerPlugin):
         if call.profile is None or call.profile[3] == "failed":
             self.on_unfinished(call.task)
         if call.profile is not None or call.lost is not None:
-            call.end()
             self._ended.pop(call.key, None)
-            self._ended[call.key] = call
+            # Without the record, which leads to all tasks of its graph.
+            self._ended[call.key] = Forgotten(call.profile, call.lost)
             if len(self._ended) > KEPT_ENDED:
                 self._ended.popitem(last=False)
 
@@ -440,11 +444,10 @@ class TaskLog(SchedulerPlugin):
         """Return the record of a task, or None if the scheduler does not know the task."""
         return self.call(key) if key in self._calls or key in self.scheduler.tasks else None
 
-    def earlier(self, key: Any) -> LoggedTask | None:
-        """Return the record of one of the latest tasks that the scheduler has forgotten, or None.
-        It has the profile and the loss, but no name and no state.
-        """
-        return self._ended.get(key)
+    def earlier_loss(self, key: Any) -> LostBundle | None:
+        """Return how a bundle was lost that the scheduler may have forgotten, or None."""
+        known = self._calls.get(key) or self._ended.get(key)
+        return None if known is None else known.lost
 
     def __iter__(self) -> Iterator[LoggedTask]:
         return iter(self._calls.values())
@@ -457,8 +460,11 @@ class TaskLog(SchedulerPlugin):
 
     def profile(self, key: Any) -> dict[str, Any] | None:
         """Return the profile of a task, or None if it is unfinished or forgotten."""
-        call = self._calls.get(key)
-        return None if call is None else call.profile_row()
+        return _profile_row(self._calls.get(key))
+
+    def earlier_profile(self, key: Any) -> dict[str, Any] | None:
+        """Return the profile of one of the latest tasks that were forgotten, or None."""
+        return _profile_row(self._ended.get(key))
 
     def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
         """Return known facts about each task: name, tag, arguments, worker, attempts and cause."""

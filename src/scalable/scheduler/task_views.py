@@ -94,8 +94,7 @@ class CallViews:
 
     def _measured(self, task: TaskState | None, key: str) -> dict[str, Any]:
         log = TaskLog.of(self._scheduler)
-        call = log.earlier(key) if task is None else log.find(task.key)
-        row = None if call is None else call.profile_row()
+        row = log.earlier_profile(key) if task is None else log.profile(task.key)
         if row is None:
             return {}
         duration = row["duration_s"]

@@ -131,10 +131,7 @@ class WorkerLosses(Listener):
     def _before(self, call: LoggedTask) -> LostBundle | None:
         """Return how the bundle was lost whose tasks the given bundle resends, or None."""
         after = (call.bundle or {}).get("after")
-        if after is None:
-            return None
-        before = self._log.find(after) or self._log.earlier(after)
-        return None if before is None else before.lost
+        return None if after is None else self._log.earlier_loss(after)
 
     def _exceeded_memory(
         self,

@@ -23,6 +23,7 @@ from scalable.dask_compat.scheduler import (
 from scalable.dask_compat.scheduler_extensions import ShufflesOf
 from scalable.scheduler.task_log import Listener, TaskLog
 from scalable.scheduler.worker_losses import WorkerLosses
+from scalable.scheduler.worker_records import Stage
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -47,6 +48,10 @@ class WorkerRemovals(Listener):
             if record.drain is not None:
                 record.drain.abandon()
         self._retirements.close()
+
+    def drains(self, worker: WorkerState) -> bool:
+        record = self.records.at(worker.address)
+        return record is not None and record.stage is Stage.DRAINING
 
     def state(self, worker: WorkerState) -> str | None:
         record = self.records.at(worker.address)

@@ -26,7 +26,7 @@ def rows(*workers, leaves=()):
     cluster = SimpleNamespace(
         scheduler=SimpleNamespace(workers={ws.address: ws for ws in workers}, handlers={}),
         counts=SimpleNamespace(pools=lambda: {"a": 1, "b": 1}),
-        removals=SimpleNamespace(state=lambda ws: "draining" if str(ws.name) in leaves else None),
+        removals=SimpleNamespace(drains=lambda ws: str(ws.name) in leaves),
     )
     return WorkerRows(cluster)
 
