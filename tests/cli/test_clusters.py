@@ -9,8 +9,8 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from fabricated import ADDRESS, ID, STATUS, pool
 
+from fabricated import ADDRESS, ID, STATUS, pool
 from scalable.clusters import discovery, resuming
 from scalable.clusters.ending import Remains
 from scalable.errors import ClusterError

@@ -4,8 +4,8 @@ import json
 import logging
 
 import click
-from fabricated import pool
 
+from fabricated import pool
 from scalable.cli.options import confirm
 from scalable.cli.output import CommandFailure, Output, render_failure
 from scalable.clusters import services

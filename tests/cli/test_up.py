@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fabricated import ADDRESS, ID, STATUS, pool, put_on_record
 
+from fabricated import ADDRESS, ID, STATUS, pool, put_on_record
 from scalable.clusters import services
 from scalable.clusters.services import wait_until_ready
 from scalable.errors import ClusterError

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from distributed import Client
 from distributed.security import Security
-from python_runs import run_python
 
 import scalable
+from python_runs import run_python
 from scalable.client.attached import AttachedCluster, DiscoveredCluster
 from scalable.clusters.creation import DetachOptions
 from scalable.clusters.discovery import clusters_for_dask

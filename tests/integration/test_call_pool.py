@@ -13,8 +13,8 @@ from concurrent.futures import CancelledError, as_completed, wait
 import distributed
 import pytest
 from distributed import get_client
-from manifests import TWO_POOLS
 
+from manifests import TWO_POOLS
 from scalable import ClusterError, ScalableClient, ScalableSession
 from scalable.worker import bundles
 

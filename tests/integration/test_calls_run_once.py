@@ -8,8 +8,8 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 
 import pytest
 from distributed import Client, Status, get_client
-from manifests import TWO_POOLS
 
+from manifests import TWO_POOLS
 from scalable import ScalableClient
 from scalable.dask_compat.scheduler import Stealing
 from scalable.protocol.operations import EVERY

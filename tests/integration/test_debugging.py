@@ -5,8 +5,8 @@ import traceback
 
 import pytest
 from distributed import as_completed, get_client
-from python_runs import run_python
 
+from python_runs import run_python
 from scalable import ClusterError, ScalableSession
 
 SCRIPT = """\

@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+
 from notebooks import execute, said
 
 EVIL = "x<script>alert(1)</script><b>bold</b>x"

@@ -8,8 +8,8 @@ import time
 from concurrent.futures import CancelledError
 
 import pytest
-from manifests import TWO_POOLS
 
+from manifests import TWO_POOLS
 from scalable import ClusterError, ScalableClient
 
 MANIFEST, WORKERS = TWO_POOLS, 3

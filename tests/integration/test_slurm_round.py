@@ -4,7 +4,6 @@ import json
 import os
 
 from python_runs import run_python
-
 from scalable import ScalableSession
 
 MANIFEST = """\
