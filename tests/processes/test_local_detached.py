@@ -121,7 +121,7 @@ import json, signal, sys
 from pathlib import Path
 from distributed.security import Security
 from scalable.manager.pools import ManagerSite
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from test_local_detached import Manager
 said = json.load(open({file!r}))
 pem = said.pop("pem")
@@ -143,7 +143,7 @@ def manager_process(tmp_path):
         del said["security"]
         file = tmp_path / "site.json"
         file.write_text(json.dumps(said, default=str))
-        program = PROGRAM.format(file=str(file), tests=str(Path(__file__).parent))
+        program = PROGRAM.format(file=str(file), tests=[str(p) for p in Path(__file__).parents[:2]])
         process = subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
         )

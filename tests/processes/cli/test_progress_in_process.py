@@ -1,5 +1,7 @@
 """``session.progress()`` in the process of a workflow: on a terminal, and in a log."""
 
+import re
+
 from scalable import ScalableSession
 from terminals import Terminal
 
@@ -71,7 +73,7 @@ def progress_of_tasks(tmp_path, monkeypatch):
 def test_a_log_gets_a_line_at_the_beginning_and_at_the_end(tmp_path, monkeypatch, capsys):
     progress_of_tasks(tmp_path, monkeypatch)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
-    assert lines[0].startswith("[   0 s] small: ")
+    assert re.match(r"\[ *\d+ s\] small: ", lines[0])
     assert lines[-1].endswith("small: 2/2 workers | grow: 8 done")
 
 
