@@ -71,8 +71,9 @@ def session(running_session):
 
 
 @pytest.fixture
-def seen(session):
+def seen(session, monkeypatch):
     """Return a function that returns what a submission passes through, in client and worker."""
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)  # in a notebook, waits show output
     own = session.client
     with ScalableClient(own.scheduler.address, security=own.security) as client:
         client.submit(count_here, SOURCE, tag="a").result()

@@ -51,16 +51,6 @@ class OutputDisplay:
         for label, descriptor, line in event[1]:
             self.show(descriptor, f"[{label}] {line}\n")
 
-    def show_printed(self, event: tuple[float, Any]) -> None:
-        message = event[1]
-        if not isinstance(message, dict):
-            self.show(STDOUT, f"{message}\n")
-            return
-        separator, end = message.get("sep"), message.get("end")
-        text = (" " if separator is None else separator).join(map(str, message.get("args", ())))
-        descriptor = STDERR if message.get("file") == STDERR else STDOUT
-        self.show(descriptor, text + ("\n" if end is None else end))
-
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Show output in this thread's cell while it waits, and pending output at the end."""
