@@ -66,10 +66,11 @@ def shell(directory, more=()):
     return run
 
 
-def runs_as_it_stands(page, directory, more=(), patience=0.0):
+def runs_as_it_stands(page, directory, more=(), patience=0.0, instead=("", "")):
     """Run the blocks of a page, and compare what is printed with what it shows.
 
-    A command that only watches is repeated for that many seconds, until it shows the same.
+    A command that only watches is repeated for that many seconds, until it shows the same. A text in
+    the files is replaced by another, if the page must not take a fixed port of this machine.
     """
     run = shell(directory, more)
     found = blocks(page)
@@ -78,7 +79,7 @@ def runs_as_it_stands(page, directory, more=(), patience=0.0):
     assert found, page
     for language, title, block in found:
         if title:
-            (directory / title).write_text(block)
+            (directory / title).write_text(block.replace(*instead))
         elif language == "python":
             (directory / "block.py").write_text(block)
             done = run([sys.executable, "block.py"])
