@@ -133,8 +133,11 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
     eventually(lambda: look(row["run"])[0].calls.running == 2)
     drained = {worker.name for worker in workers_of(row["name"], "a")}
     drain(row["name"], drained)
-    others = eventually(lambda: {w.name for w in workers_of(row["name"], "a")} - drained)
-    assert len(others) == len(drained)
+
+    def names():
+        return {worker.name for worker in workers_of(row["name"], "a")}
+
+    eventually(lambda: len(names()) == len(drained) and not names() & drained, "their successors")
     with pytest.raises(ClusterError, match="is not served"):
         ask(find(row["name"]), lambda scheduler: scheduler.end("no"))
 
