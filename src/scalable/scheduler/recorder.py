@@ -290,8 +290,10 @@ class Recorder(Listener):
         now = time.time()
         for ws in self.scheduler.workers.values():
             for task, since in ws.executing.items():
+                if task.processing_on is not ws:
+                    continue  # it ended after the heartbeat, and may be forgotten
                 entry: _Pending | None = self._log.call(task.key).entry
-                if entry is None or task.processing_on is not ws:
+                if entry is None:
                     continue
                 entry.began = True
                 if entry.again is not None:

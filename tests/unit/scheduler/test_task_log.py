@@ -316,6 +316,20 @@ def test_time_in_the_queue_counts_as_queued(scheduler, recorder, rows, monkeypat
     assert rows["tasks"][-1]["queued_s"] == 100.0 - 10.0 - 0.5
 
 
+class TaskOfHeartbeat:
+    """A task that Dask's scheduler has forgotten, as a key of a worker's ``executing``."""
+
+    key, processing_on = "x", None
+
+
+def test_a_heartbeat_may_name_a_task_that_was_forgotten_since(scheduler, recorder, rows):
+    scheduler.connect("tcp://1", "a-0", a=1)
+    scheduler.workers["tcp://1"].executing = {TaskOfHeartbeat(): 1.0}
+    recorder._mark_running()
+    recorder.flush()
+    assert "tasks" not in rows
+
+
 def managed(event, worker="a-0"):
     return {"stream": "workers", "event": event, "worker": worker, "tag": "a"}
 
