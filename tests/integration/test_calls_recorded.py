@@ -228,7 +228,10 @@ def test_rows_of_calls_on_request(recorded):
 
 def test_all_calls_of_a_session_are_counted(recorded):
     summary = json.loads((recorded.run_path / "summary.json").read_text())
-    assert summary["tasks"] == {"succeeded": 1999 + 300 + 99 + 3, "failed": 3}
+    tasks = dict(summary["tasks"])
+    # Those of `block` that a heartbeat has seen running before their worker was given up.
+    assert tasks.pop("cancelled", 0) <= 2
+    assert tasks == {"succeeded": 1999 + 300 + 99 + 3, "failed": 3}
 
 
 # Cancelled calls, and output ----------------------------------------------------------------------
