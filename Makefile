@@ -40,7 +40,7 @@ test: $(VENV)/.test slurm
 test-places: $(VENV)/.places places
 	@echo "make test-places: about 25 minutes on 2 cores"
 	@{ $(FILES); } >$(VENV)/.files-before
-	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) tests/places tests/processes
+	$(PYTEST) -m "not slow" --timeout 420 $(SIDE_BY_SIDE) tests/places tests/processes
 	@$(unchanged)
 
 # Long cases, and many more examples of each property.

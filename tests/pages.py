@@ -60,7 +60,7 @@ def shell(directory, more=()):
     def run(command):
         return subprocess.run(
             command, shell=isinstance(command, str), cwd=directory, env=clean, text=True,
-            capture_output=True, timeout=150, check=False,
+            capture_output=True, timeout=300, check=False,
         )  # fmt: skip
 
     return run

@@ -228,13 +228,19 @@ ScalableSession.from_yaml(target="k").start().wait_for_workers(1)
 
 
 def test_a_creator_that_is_killed_at_any_point_of_its_start_leaves_nothing(
-    kubernetes_bed, place, monkeypatch, eventually
+    kubernetes_bed, tmp_path, monkeypatch, eventually
 ):
+    # A job's deadline runs from its start: four at once must start well within it.
+    text = MANIFEST.replace("start_timeout: 10s", "start_timeout: 30s")
+    (tmp_path / "scalable.yaml").write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(kubernetes_bed.kubeconfig()))
     before = objects(kubernetes_bed)
     creators = [
         subprocess.Popen(
-            [sys.executable, "-c", CREATOR, str(point)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", CREATOR, str(point)],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for point in (1, 2, 4, 6)
     ]
