@@ -49,9 +49,11 @@ hypothesis.settings.load_profile("quick")
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """Return the number of processes: most tests wait more than they compute."""
-    return min(2 * len(os.sched_getaffinity(0)), 16)
+def pytest_xdist_auto_num_workers(config):
+    """Return the number of processes: most tests wait more than they compute, those of places less."""
+    cores = len(os.sched_getaffinity(0))
+    places = any("places" in argument for argument in config.args)
+    return min(3 * cores // 2 if places else 2 * cores, 16)
 
 
 def pytest_addoption(parser):

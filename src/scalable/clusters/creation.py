@@ -33,6 +33,7 @@ from scalable.providers.registry import get_provider, provider_class, provider_t
 from scalable.records import ClusterDirectory, opened
 from scalable.records.directory import unwritable
 from scalable.records.packing import BEGUN, PLACE
+from scalable.units import seconds_of
 
 logger = logging.getLogger("scalable.clusters")
 
@@ -47,8 +48,9 @@ class DetachOptions:
 
     #: None for ``project-target``.
     name: str | None = None
-    idle_timeout_s: float | None = None
-    time_to_live_s: float | None = None
+    #: Seconds, or a duration such as "90s".
+    idle_timeout_s: str | float | None = None
+    time_to_live_s: str | float | None = None
     #: Whether managers are started, not only the scheduler.
     workers: bool = True
     #: Whether workers are processes even if the target has threads.
@@ -91,8 +93,9 @@ class Creation:
 
 def lifetimes(spec: DeploymentSpec, options: DetachOptions) -> tuple[float, float | None]:
     """Return the idle timeout and time to live of a detached cluster, in seconds."""
-    idle = options.idle_timeout_s or spec.idle_timeout_s or IDLE_TIMEOUT_S
-    return idle, options.time_to_live_s or spec.time_to_live_s
+    idle = seconds_of("idle_timeout_s", options.idle_timeout_s)
+    live = seconds_of("time_to_live_s", options.time_to_live_s)
+    return idle or spec.idle_timeout_s or IDLE_TIMEOUT_S, live or spec.time_to_live_s
 
 
 def create(creation: Creation) -> ClusterDirectory:

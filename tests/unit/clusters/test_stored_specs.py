@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scalable.clusters.creation import DetachOptions, lifetimes
 from scalable.clusters.specs import encoded, stored_spec
 from scalable.errors import ClusterError
 from scalable.model import ComponentSpec, DeploymentSpec
@@ -119,3 +120,9 @@ def test_the_loader_in_configurations_of_users_is_found():
     from distributed.utils import import_term
 
     assert import_term("scalable.clusters.connecting.load_security")({"address": "x"}) is None
+
+
+def test_lifetimes_are_seconds_or_durations():
+    assert lifetimes(SPEC, DetachOptions(idle_timeout_s="90s", time_to_live_s=60)) == (90.0, 60)
+    with pytest.raises(ValueError, match="time_to_live_s="):
+        lifetimes(SPEC, DetachOptions(time_to_live_s="soon"))
