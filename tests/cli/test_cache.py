@@ -169,7 +169,10 @@ def test_faulty_entries_are_named_and_removed_on_demand(store, invoke):
     }
     assert (found["entries"], found["removed"]) == (3, 0)
     assert "cannot be read: `scalable cache verify` shows why" in invoke("cache", "ls").out
-    text = invoke("cache", "verify", "--remove", code=1).out
+    refused = invoke("cache", "verify", "--remove", code=2).err
+    assert "confirm with --yes. Nothing was removed." in refused
+    assert "would be removed" in invoke("cache", "verify", "--remove", "--dry-run", code=1).out
+    text = invoke("cache", "verify", "--remove", "--yes", code=1).out
     assert "2 of them damaged" in text
     assert "removed 2 of the damaged ones" in text
     assert invoke("cache", "verify").code == 0

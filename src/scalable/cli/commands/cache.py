@@ -165,8 +165,11 @@ def remove(
 
 @command.command()
 @click.option("--remove", "removing", is_flag=True, help="Remove the damaged entries.")
+@options.removal_options
 @_store_options
-def verify(*, removing: bool, store: ResultStore) -> Result:
+def verify(
+    *, removing: bool, removal: options.Removal, store: ResultStore, output: Output
+) -> Result:
     """Read all entries, and compare them with their digests.
     The exit code is 1 if an entry is damaged, even if it was removed. An entry that could not be
     read because of a disk or network error is never removed.
@@ -176,12 +179,16 @@ def verify(*, removing: bool, store: ResultStore) -> Result:
     end = f"{len(lines)} of them damaged" if lines else "none damaged"
     entries = counted(found.entries, "entry", "entries")
     lines.append(f"{store.url}: {entries}, {format_bytes(found.size)}, {end}")
+    damaged = [one.subject for one in found.faults if one.kind != _UNREAD]
     removed = 0
-    if removing:
-        with _changing(store):
-            removed = store.remove(one.subject for one in found.faults if one.kind != _UNREAD)
-        if found.faults:
+    if removing and damaged:
+        question = f"Remove {counted(len(damaged), 'damaged entry', 'damaged entries')}?"
+        if removal.approved("\n".join(lines), question, output):
+            with _changing(store):
+                removed = store.remove(damaged)
             lines.append(f"removed {removed} of the damaged ones")
+        else:
+            lines.append(f"{len(damaged)} of the damaged ones would be removed")
     data = {
         "store": store.url,
         "entries": found.entries,
