@@ -22,7 +22,7 @@ BUDGETS = {
     "client": (8_250, 18),
     "clusters": (4_900, 23),
     "containers": (900, 4),
-    "dask_compat": (3_700, 9),
+    "dask_compat": (2_750, 8),
     "manager": (3_000, 10),
     "manifest": (3_050, 14),
     "model": (2_550, 14),

@@ -18,7 +18,8 @@ from distributed.utils import NoOpAwaitable
 
 from scalable.client.client import client_of
 from scalable.client.overviews import ANSWER_S, NOW_S, DisplayedCluster
-from scalable.dask_compat.cluster import check_overrides, loop_runs, start_loop
+from scalable.dask_compat import check_version
+from scalable.dask_compat.cluster import loop_runs, start_loop
 from scalable.errors import ClusterError
 from scalable.model.clusters import PoolStatus, pools_from_dict
 from scalable.model.overview import Overview
@@ -69,7 +70,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
         loop: Any = None,
         owner: bool = False,
     ) -> None:
-        check_overrides()
+        check_version()
         self.id = access.id
         self.tasks, self.labels, self.tags = access.tasks, access.labels, access.tags
         self._owner = owner

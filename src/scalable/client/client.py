@@ -68,6 +68,7 @@ from scalable.client.routing import (
     slots_given,
 )
 from scalable.client.task_output import display
+from scalable.dask_compat import check_version
 from scalable.dask_compat.client import (
     WAITS,
     ClientHooks,
@@ -75,7 +76,6 @@ from scalable.dask_compat.client import (
     facts_of,
     keep_copy,
     retry_soon,
-    seams,
     survive_unpickling,
     wait_for_futures,
     waits_for_ended,
@@ -157,7 +157,7 @@ class ScalableClient(HookedClient):
         remembering: CacheSettings | None = None,
         **kwargs: Any,
     ) -> None:
-        seams.check()
+        check_version()
         leave_out_our_frames()
         share_memory()
         survive_unpickling()

@@ -1,6 +1,41 @@
-"""Seams: functions and classes that depend on Dask's internals.
+"""Functions and classes that depend on Dask's internals: a module for each of Dask's classes.
 
-``relies_on`` declares these internals as facts. ``seams.check()`` verifies them when a scheduler,
-worker, client or cluster starts. Each seam reads or changes one thing in Dask and contains no
-policy.
+Each of these *seams* reads or changes one thing in Dask, and contains no policy. The tests in
+``tests/unit/dask_compat`` use each of them, with the oldest and the newest version of
+``distributed`` that is supported.
 """
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import cache
+from importlib import metadata
+
+from scalable.errors import ClusterError
+
+logger = logging.getLogger("scalable.client")
+
+#: Year and month of the oldest release of distributed that works, as in ``pyproject.toml``, and of
+#: the newest one that was tested.
+OLDEST, NEWEST = (2026, 6), (2026, 8)
+
+
+@cache
+def check_version() -> None:
+    """Raise ClusterError if distributed is too old. Warn once if it is newer than tested."""
+    installed = metadata.version("distributed")
+    release = tuple(map(int, re.findall(r"\d+", installed)[:2]))
+    oldest, newest = (".".join(map(str, tested)) for tested in (OLDEST, NEWEST))
+    if release < OLDEST:
+        raise ClusterError(
+            f"distributed {installed} is too old for scalable, which uses its internals",
+            hint=f"install a later version: pip install 'distributed>={oldest}'",
+        )
+    if release > NEWEST:
+        logger.warning(
+            "distributed %s is newer than %s, the newest version that scalable was tested with; "
+            "if workers or tasks fail, install that version",
+            installed,
+            newest,
+        )

@@ -42,7 +42,6 @@ from distributed.scheduler import KilledWorker
 from distributed.utils import set_thread_state
 from distributed.utils_comm import pack_data, unpack_remotedata
 
-from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.errors import ClusterError
 from scalable.harmless import is_sendable
 from scalable.liveness import refuse_in_child
@@ -50,9 +49,7 @@ from scalable.protocol.operations import KNOWN_ANNOTATION
 from scalable.protocol.synchronous import caller_executors
 
 logger = logging.getLogger("scalable.client")
-seams = Seams("client")
 
-_CLIENT = "distributed.client:Client"
 #: Names of coroutine functions that wait until tasks have finished: Dask's, and ours.
 WAITS = frozenset(
     {
@@ -64,39 +61,23 @@ WAITS = frozenset(
 wait_for_futures: Callable[..., Any] = _wait
 
 
-@seams.relies_on(
-    mentions(f"{_CLIENT}.gather", "sync", "_gather"),
-    mentions("distributed.client:Future.result", "sync", "_result"),
-    mentions("distributed.client:Future.exception", "sync", "_exception"),
-    mentions("distributed.client:Future.traceback", "sync", "_traceback"),
-    mentions("distributed.client:wait", "sync", "_wait"),
-)
 def waits_for_ended(coroutine: Callable[..., Any]) -> bool:
     """Return whether a wait (see :data:`WAITS`) is a method of a future that has finished."""
     future = getattr(coroutine, "__self__", None)
     return isinstance(future, Future) and bool(future.done())
 
 
-@seams.relies_on(accepts(f"{_CLIENT}._send_to_scheduler", 2))
 def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
     """Send a message over the client's connection to the scheduler."""
     client._send_to_scheduler(message)  # noqa: SLF001
 
 
-@seams.relies_on(
-    mentions(f"{_CLIENT}._graph_to_futures", "thread_state", "key"),
-    accepts("distributed.utils:set_thread_state", 0, "key"),
-)
 def submitted_by(key: Any) -> AbstractContextManager[None]:
     """Attribute tasks submitted in the block to a parent task, so that they start earlier."""
     block: AbstractContextManager[None] = nullcontext()
     return block if key is None else set_thread_state(key=key)
 
 
-@seams.relies_on(
-    mentions(f"{_CLIENT}.__init__", "_scheduler_identity"),
-    mentions(f"{_CLIENT}._update_scheduler_info", "_scheduler_identity", "identity"),
-)
 def facts_of(client: Client) -> Mapping[str, Any]:
     """Return the facts that the scheduler has reported. Empty before the connection."""
     facts: Mapping[str, Any] = client._scheduler_identity  # noqa: SLF001
@@ -113,13 +94,11 @@ async def wait_until_done(futures: Iterable[Future[Any]]) -> None:
     await asyncio.gather(*(state_of(future).wait() for future in futures))
 
 
-@seams.relies_on(accepts(f"{_CLIENT}._gather", 2, "direct"))
 async def gather(client: Client, futures: list[Future[Any]], direct: bool | None) -> list[Any]:
     """Return the results of futures. Runs in the client's event loop."""
     return list(await client._gather(futures, direct=direct))  # noqa: SLF001
 
 
-@seams.relies_on(mentions("distributed.client:Future._result", "_state", "wait", "exception"))
 def state_of(future: Future[Any]) -> FutureState:
     """Return the state of a future. It contains the error if the task has failed."""
     state = future._state  # noqa: SLF001
@@ -127,10 +106,6 @@ def state_of(future: Future[Any]) -> FutureState:
     return state
 
 
-@seams.relies_on(
-    mentions("distributed.client:Future._result", "_state", "exception", "traceback"),
-    mentions(f"{_CLIENT}._gather", "exception", "traceback", "with_traceback"),
-)
 def keep_copy(error: Exception, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """Keep a copy without local frames in the future whose error is about to be raised."""
     owner = getattr(func, "__self__", None)
@@ -149,11 +124,6 @@ def keep_copy(error: Exception, func: Callable[..., Any], args: tuple[Any, ...])
             state.exception = kept.with_traceback(state.traceback)
 
 
-@seams.relies_on(
-    declares("distributed.client:Future._result", "self", "raiseit"),
-    mentions("distributed.client:Future.result", "_result"),
-    mentions("distributed.client:as_completed._track_future", "_result", "raiseit"),
-)
 class KeptResult(Future[Any]):
     """A future that returns a value in place of a failure, except for ``raiseit=False``."""
 
@@ -251,44 +221,6 @@ class ClientHooks:
     values_in_place: Callable[[Iterable[Future[Any]]], Awaitable[dict[Any, Any]]]
 
 
-@seams.relies_on(
-    declares(f"{_CLIENT}._handle_key_in_memory", "self", "key", "type", "workers"),
-    declares(f"{_CLIENT}._handle_task_erred", "self", "key", "exception", "traceback"),
-    declares(f"{_CLIENT}._handle_cancelled_keys", "self", "keys", "reason", "msg"),
-    declares(f"{_CLIENT}._handle_restart", "self"),
-    declares(f"{_CLIENT}._reconnect", "self"),
-    declares(f"{_CLIENT}._cancel", "self", "futures", "reason", "msg", "force"),
-    declares(f"{_CLIENT}._close", "self", "fast"),
-    declares(f"{_CLIENT}._start", "self", "timeout", "kwargs"),
-    mentions(f"{_CLIENT}._ensure_connected", "_update_scheduler_info", "register-client"),
-    mentions(f"{_CLIENT}.start", "_start"),
-    declares(f"{_CLIENT}._gather_remote", "self", "direct", "local_worker"),
-    declares(f"{_CLIENT}._gather", "self", "futures", "errors", "direct", "local_worker"),
-    mentions(f"{_CLIENT}.gather", "_gather"),
-    mentions("distributed.client:Future._result", "_gather"),
-    mentions(f"{_CLIENT}._gather", "_gather_future", "ensure_future", "_gather_remote"),
-    mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "expr_ser", "_send_to_scheduler"),
-    mentions(f"{_CLIENT}._graph_to_futures", "annotations"),
-    accepts(f"{_CLIENT}._graph_to_futures", 4),
-    mentions(f"{_CLIENT}.compute", "_graph_to_futures"),
-    mentions(f"{_CLIENT}.persist", "_graph_to_futures"),
-    mentions(f"{_CLIENT}.get", "_graph_to_futures"),
-    mentions(f"{_CLIENT}._update_scheduler_info", "_scheduler_identity", "identity"),
-    mentions(
-        f"{_CLIENT}.__init__",
-        "_handle_key_in_memory",
-        "_handle_task_erred",
-        "_handle_cancelled_keys",
-        "_handle_restart",
-        "_stream_handlers",
-    ),
-    mentions(f"{_CLIENT}._handle_report", "_reconnect", "_stream_handlers", "op"),
-    mentions(f"{_CLIENT}.cancel", "_cancel"),
-    mentions(f"{_CLIENT}.close", "_close"),
-    has("dask._expr:LLGExpr", "_layer"),
-    mentions(f"{_CLIENT}.submit", "LLGExpr"),
-    mentions(f"{_CLIENT}.map", "_MapExpr"),
-)
 class HookedClient(Client):
     """A client that calls hooks when its tasks finish, and when graphs are sent.
 
@@ -505,7 +437,6 @@ class HookedClient(Client):
         return request
 
 
-@seams.relies_on(mentions(f"{_CLIENT}.__init__", "_instances", "cluster"))
 async def close_clients_of(cluster: Any, error: Exception) -> None:
     """Close the clients of a cluster that stops. Their unfinished tasks fail with the error."""
     for client in list(Client._instances):  # noqa: SLF001
@@ -515,30 +446,17 @@ async def close_clients_of(cluster: Any, error: Exception) -> None:
             await client._close_ended(error)  # noqa: SLF001
 
 
-@seams.relies_on(declares(f"{_CLIENT}._close", "self", "fast"))
 async def close_at_once(client: Client) -> None:
     """Close a client in its event loop, without waiting for the scheduler's answer."""
     await client._close(fast=True)  # noqa: SLF001
 
 
-@seams.relies_on(
-    declares(f"{_CLIENT}._retry", "self", "futures"),
-    mentions(f"{_CLIENT}.retry", "sync", "_retry"),
-)
 def retry_soon(client: Client, futures: list[Future[Any]]) -> None:
     """Retry an asynchronous client's failed tasks, without waiting for the scheduler."""
     assert client.loop is not None
     client.loop.add_callback(client._retry, futures)  # noqa: SLF001
 
 
-_REPLAY = "distributed.recreate_tasks:ReplayTaskClient"
-
-
-@seams.relies_on(
-    has(_REPLAY, "_get_errored_future", "_get_task_runspec", "_get_dependencies"),
-    mentions(f"{_REPLAY}.__init__", "extensions", "recreate_error_locally"),
-    has("dask._task_spec:Task", "func", "copy"),
-)
 def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     """Return the node that caused a future's failure, and its inputs. May raise ValueError."""
     replay = client.extensions["replay-tasks"]
@@ -549,10 +467,6 @@ def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     return node, client.sync(replay._get_dependencies, node.dependencies)  # noqa: SLF001
 
 
-@seams.relies_on(
-    contains("distributed.protocol.serialize:families", "pickle"),
-    declares("distributed.protocol.serialize:pickle_loads", "header", "frames"),
-)
 def survive_unpickling() -> None:
     """Make unpickling raise RuntimeError where SystemExit would stop the event loop.
     Dask's log does not show errors of unpickling, because reading the value raises them.
@@ -624,18 +538,6 @@ def load_traceback(data: Any) -> tuple[TracebackType | None, str]:
 # Graphs -------------------------------------------------------------------------------------------
 
 
-_HLG = "dask._expr:HLGExpr"
-
-
-@seams.relies_on(
-    contains(f"{_HLG}._parameters", "dsk"),
-    has("dask._expr:Expr", "find_operations", "operand"),
-    mentions("dask._expr:Expr.__reduce__", "operands"),
-    contains(f"{_HLG}._parameters", "low_level_optimizer"),
-    mentions(f"{_HLG}.__dask_annotations__", "_optimized_dsk", "layers", "annotations"),
-    accepts("dask.highlevelgraph:HighLevelGraph.__init__", 4),
-    mentions("dask.highlevelgraph:HighLevelGraph.__init__", "key_dependencies"),
-)
 def annotate_layers(expr: Any, annotate: Callable[[dict[str, Any]], dict[str, Any]]) -> set[str]:
     """Replace an expression's layers by annotated copies, and return the annotations' names."""
     names: set[str] = set()
@@ -728,11 +630,6 @@ class KnownFuture(Future[Any]):
         return super().__reduce__()
 
 
-@seams.relies_on(
-    mentions("distributed.client:Future._bind_late", "futures", "FutureState"),
-    mentions(f"{_CLIENT}._release_key", "futures", "pop"),
-    mentions(f"{_CLIENT}._inc_ref", "_refcount_lock"),
-)
 def known_future(client: HookedClient, key: str, value: Any) -> KnownFuture:
     """Return a finished future for a key unknown to the client and the scheduler."""
     with client._refcount_lock:  # noqa: SLF001
@@ -742,16 +639,6 @@ def known_future(client: HookedClient, key: str, value: Any) -> KnownFuture:
         return future
 
 
-@seams.relies_on(
-    mentions(f"{_CLIENT}.submit", "futures", "_graph_to_futures"),
-    mentions(f"{_CLIENT}._graph_to_futures", "_refcount_lock", "_send_to_scheduler"),
-    accepts("distributed.client:FutureState.__init__", 2),
-    contains("dask._expr:LLGExpr._parameters", "dsk"),
-    contains("dask._expr:HLGExpr._parameters", "dsk"),
-    has("dask._task_spec:GraphNode", "dependencies"),
-    has("dask._expr:Expr", "walk"),
-    mentions("dask._expr:Expr.dependencies", "operands"),
-)
 def give_to_scheduler(client: HookedClient, expr: Any) -> None:
     """Send known results to the scheduler as tasks if an expression needs them."""
     for key in {key for node in expr.walk() for key in _needed(node)}:
@@ -794,12 +681,6 @@ def _itself(value: Any) -> Any:
     return value
 
 
-@seams.relies_on(
-    accepts("distributed.utils_comm:unpack_remotedata", 1, "byte_keys"),
-    accepts("distributed.utils_comm:pack_data", 2),
-    mentions(f"{_CLIENT}._gather", "unpack_remotedata", "pack_data"),
-    accepts(f"{_CLIENT}._gather", 2, "errors", "direct"),
-)
 async def gather_known(
     client: HookedClient,
     gather: Callable[..., Any],

@@ -14,13 +14,7 @@ from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import SpecCluster
 from tornado.util import TimeoutError as TornadoTimeout
 
-from scalable.dask_compat.facts import Seams, declares, mentions
-
 logger = logging.getLogger("scalable.clusters")
-
-seams = Seams("cluster")
-
-_CLUSTER = "distributed.deploy.cluster:Cluster"
 
 
 def _ignore_unread_timeouts(cluster: Cluster) -> None:
@@ -37,60 +31,21 @@ def _ignore_unread_timeouts(cluster: Cluster) -> None:
         loop.set_exception_handler(report)
 
 
-@seams.relies_on(
-    mentions(f"{_CLUSTER}.__init__", "_loop_runner", "scheduler_comm", "scheduler_info"),
-    declares("distributed.utils:LoopRunner.start", "self"),
-)
 def start_loop(cluster: Cluster) -> None:
     """Start the event loop of a cluster object that is not asynchronous."""
     cluster._loop_runner.start()  # noqa: SLF001
     _ignore_unread_timeouts(cluster)
 
 
-@seams.relies_on(
-    mentions("distributed.utils:sync", "asyncio_loop"),
-    mentions(f"{_CLUSTER}.loop", "_loop_runner"),
-)
 def loop_runs(cluster: Cluster) -> bool:
     """Return whether a cluster object's event loop runs, so that coroutines can be awaited."""
     loop = getattr(cluster.loop, "asyncio_loop", None)
     return not sys.is_finalizing() and loop is not None and loop.is_running()
 
 
-@seams.relies_on(
-    declares(f"{_CLUSTER}._start", "self"),
-    declares(f"{_CLUSTER}._close", "self"),
-    declares(f"{_CLUSTER}.close", "self", "timeout"),
-    mentions(f"{_CLUSTER}.close", "sync", "_close"),
-)
-def check_overrides() -> None:
-    """Raise ClusterError unless Dask's cluster objects have the overridden methods."""
-    seams.check()
-
-
 # SpecCluster --------------------------------------------------------------------------------------
 
 
-_SPEC = "distributed.deploy.spec:SpecCluster"
-
-
-@seams.relies_on(
-    mentions(f"{_SPEC}.__init__", "worker_spec", "workers", "_correct_state_waiting"),
-    mentions(f"{_SPEC}.__init__", "_start", "_correct_state"),
-    declares(f"{_SPEC}._start", "self"),
-    declares(f"{_SPEC}._close", "self"),
-    mentions(f"{_SPEC}._close", "_correct_state"),
-    declares(f"{_SPEC}._correct_state", "self"),
-    mentions(f"{_SPEC}._correct_state", "_correct_state_waiting", "_correct_state_internal"),
-    declares(f"{_SPEC}._correct_state_internal", "self"),
-    mentions(f"{_CLUSTER}._watch_worker_status", "_update_worker_status"),
-    declares(f"{_CLUSTER}._update_worker_status", "self", "op", "msg"),
-    declares(f"{_SPEC}._update_worker_status", "self", "op", "msg"),
-    mentions(_CLUSTER, "_supports_scaling"),
-    mentions(f"{_SPEC}.new_worker_spec", "_i", "_new_worker_name", "new_spec", "worker_spec"),
-    declares(f"{_SPEC}._new_worker_name", "self", "worker_number"),
-    mentions(f"{_CLUSTER}.adapt", "_adaptive", "stop"),
-)
 class ManagedSpecCluster(SpecCluster):
     """A ``SpecCluster`` whose subclass, not Dask, starts and stops the workers.
 
@@ -192,21 +147,11 @@ class ManagedSpecCluster(SpecCluster):
         pass  # SpecCluster's constructor sets an empty dictionary
 
 
-@seams.relies_on(
-    mentions(f"{_SPEC}.__init__", "new_spec"),
-    declares(f"{_SPEC}._memory_per_worker", "self"),
-    mentions(f"{_SPEC}._memory_per_worker", "new_spec", "options", "memory_limit"),
-)
 def memory_per_worker(cluster: SpecCluster) -> int:
     """Return the memory in bytes of each worker that a cluster adds."""
     return int(cluster._memory_per_worker())  # noqa: SLF001
 
 
-@seams.relies_on(
-    mentions(f"{_SPEC}.__init__", "new_spec"),
-    declares(f"{_SPEC}._threads_per_worker", "self"),
-    mentions(f"{_SPEC}._threads_per_worker", "new_spec", "options", "nthreads"),
-)
 def threads_per_worker(cluster: SpecCluster) -> int:
     """Return the number of threads of each worker that a cluster adds."""
     return int(cluster._threads_per_worker())  # noqa: SLF001

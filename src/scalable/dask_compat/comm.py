@@ -41,12 +41,10 @@ from distributed.utils import ensure_memoryview, nbytes, offload
 from tornado.iostream import StreamClosedError
 
 from scalable import settings
-from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.protocol import shared_memory
 from scalable.protocol.shared_memory import LEAST, Part, RefusedSegmentError, Segment
 
 logger = logging.getLogger("scalable.protocol")
-seams = Seams("process with TLS connections")
 
 #: Key of a process's introduction in the handshake of a connection.
 INTRODUCTION = "scalable-shared-memory"
@@ -57,24 +55,7 @@ _WHOLE = 1 << 62
 #: Seconds for which segments are kept that were not opened when this side closed the connection.
 _KEPT_AFTER_CLOSE_S = 60.0
 
-_TCP = "distributed.comm.tcp"
-_CORE = "distributed.comm.core"
 
-
-@seams.relies_on(
-    declares(f"{_TCP}:TCP.write", "self", "msg", "serializers", "on_error"),
-    declares(f"{_TCP}:TCP.read", "self", "deserializers"),
-    mentions(f"{_TCP}:TCP.write", "local_info", "remote_info", "handshake_options", "to_frames"),
-    mentions(f"{_TCP}:TCP.write", "_add_frames_header", "_write_buffer", "_total_write_index"),
-    mentions(f"{_TCP}:TCP.read", "from_frames", "allow_offload", "deserialize"),
-    has("distributed.comm:tcp", "_add_frames_header", "convert_stream_closed_error", "C_INT_MAX"),
-    accepts("distributed.comm.utils:to_frames", 1, "allow_offload", "context", "frame_split_size"),
-    accepts("distributed.comm.utils:from_frames", 1, "deserialize", "deserializers"),
-    mentions("distributed.protocol.core:dumps", "Serialized", "num-sub-frames"),
-    mentions(f"{_CORE}:connect", "handshake_info", "handshake_configuration"),
-    mentions(f"{_CORE}:Listener.on_connection", "handshake_info", "handshake_configuration"),
-    optional=True,  # without it, all data is sent
-)
 class SharingTCP(TCP):
     """A connection that shares large frames with a peer on the same machine.
     A segment is kept until the receiver's next message confirms it or the connection closes.
@@ -276,21 +257,9 @@ class _TLSBackend(TLSBackend):
     _listener_class = _TLSListener
 
 
-@seams.relies_on(
-    contains("distributed.comm.registry:backends", "tcp", "tls"),
-    mentions(f"{_TCP}:BaseTCPBackend", "_connector_class", "_listener_class"),
-    mentions(f"{_TCP}:BaseTCPConnector.connect", "comm_class"),
-    mentions(f"{_TCP}:BaseTCPListener._handle_stream", "comm_class"),
-    accepts("distributed.protocol.serialize:register_serialization_family", 3),
-    optional=True,
-)
 def share_memory() -> None:
     """Make later connections share memory where possible. Other registered backends are kept."""
     if not shared_memory.is_possible() or not settings.shares_memory():
-        return
-    differences = map(seams.difference, seams.facts)
-    if (difference := next(filter(None, differences), None)) is not None:
-        logger.warning("large data is sent through sockets: %s", difference)
         return
     register_serialization_family(_SHARING, None, Serialized)
     for scheme, theirs, ours in (
@@ -304,10 +273,6 @@ def share_memory() -> None:
 # TLS credentials ----------------------------------------------------------------------------------
 
 
-@seams.relies_on(
-    declares("distributed.security:Security._get_tls_context", "self", "tls", "purpose"),
-    mentions("distributed.security:Security._get_tls_context", "cert", "key", "load_cert_chain"),
-)
 class KeptSecurity(Security):
     """A ``distributed.Security`` whose key is never on a disk.
     OpenSSL reads only files, so on Linux the key is in memory (``memfd_create(2)``). Servers issue

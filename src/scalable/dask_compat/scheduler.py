@@ -20,32 +20,14 @@ from distributed.scheduler import TaskState, WorkerState, heartbeat_interval
 from distributed.stealing import fast_tasks
 from sortedcontainers import SortedDict, SortedItemsView, SortedValuesView
 
-from scalable.dask_compat.facts import (
-    Seams,
-    accepts,
-    contains,
-    declares,
-    has,
-    is_a,
-    mentions,
-)
 from scalable.protocol.operations import LEFT
 
 logger = logging.getLogger("scalable.scheduler")
 
-seams = Seams("scheduler")
-
-_SCHEDULER = "distributed.scheduler:Scheduler"
-_TASK = "distributed.scheduler:TaskState"
-_WORKER = "distributed.scheduler:WorkerState"
 
 # Messages -----------------------------------------------------------------------------------------
 
 
-@seams.relies_on(
-    mentions(_SCHEDULER, "client_comms"),
-    accepts("distributed.batched:BatchedSend.send", 2),
-)
 def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -> None:
     """Send a message to a client, or do nothing if the client has disconnected."""
     comm = scheduler.client_comms.get(client)
@@ -53,10 +35,6 @@ def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -
         _send(comm, message)
 
 
-@seams.relies_on(
-    mentions(_SCHEDULER, "stream_comms"),
-    accepts("distributed.batched:BatchedSend.send", 2),
-)
 def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) -> None:
     """Send a message to a worker, or do nothing if the worker has disconnected."""
     comm = scheduler.stream_comms.get(address)
@@ -72,10 +50,6 @@ def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
         logger.debug("%s is not sent: the connection has ended", message.get("op"))
 
 
-@seams.relies_on(
-    mentions("distributed.core:Server", "stream_handlers", "handlers"),
-    mentions("distributed.core:Server.handle_stream", "stream_handlers"),
-)
 def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None:
     """Register a handler for an operation. It also gets ``client=`` or ``worker=``."""
     scheduler.stream_handlers[operation] = handler
@@ -84,67 +58,37 @@ def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None
 # Tasks --------------------------------------------------------------------------------------------
 
 
-@seams.relies_on(
-    has(_TASK, "suspicious"),
-    mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures", "KilledWorker"),
-)
 def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
     """Make a task fail with ``KilledWorker`` if its worker is lost, instead of retrying it."""
     task.suspicious = scheduler.allowed_failures
 
 
-@seams.relies_on(
-    has(_TASK, "suspicious"),
-    mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures"),
-)
 def excuse_loss_of_task(task: TaskState) -> None:
     """Decrement Dask's count of the workers that a task has lost, unless it is zero."""
     if task.suspicious:
         task.suspicious -= 1
 
 
-@seams.relies_on(
-    is_a("distributed.stealing:fast_tasks", set),
-    mentions("distributed.stealing:WorkStealing.steal_time_ratio", "fast_tasks", "prefix", "name"),
-)
 def never_steal(task: TaskState) -> None:
     """Exempt all tasks with this task's prefix from Dask's work stealing."""
     fast_tasks.add(task.prefix.name)
 
 
-@seams.relies_on(
-    has(_TASK, "run_spec"),
-    mentions("distributed.scheduler:SchedulerState._transition_memory_released", "run_spec"),
-)
 def never_compute_again(task: TaskState) -> None:
     """Make Dask report a lost result to clients instead of running the task again."""
     task.run_spec = None
 
 
-@seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable", "queued"))
 def count_tasks_without_worker(scheduler: Scheduler) -> int:
     """Return the number of ready tasks for which no worker fits or all workers are busy."""
     return len(scheduler.unrunnable) + len(scheduler.queued)
 
 
-@seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable"))
 def tasks_no_worker_takes(scheduler: Scheduler) -> list[TaskState]:
     """Return the ready tasks that no connected worker can take."""
     return list(scheduler.unrunnable)
 
 
-@seams.relies_on(
-    contains("distributed.scheduler:SchedulerState._TRANSITIONS_TABLE", ("no-worker", "erred")),
-    accepts(f"{_SCHEDULER}.transition", 3, "stimulus_id", "exception", "exception_text", "cause"),
-    accepts(f"{_SCHEDULER}.transitions", 3),
-    accepts(
-        "distributed.scheduler:SchedulerState._transition_no_worker_erred",
-        3,
-        "exception",
-        "exception_text",
-        "cause",
-    ),
-)
 def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -> None:
     """Fail tasks that no worker can take."""
     stimulus = "scalable-cannot-run"
@@ -164,14 +108,6 @@ def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -
         scheduler.transitions(recommendations, stimulus)
 
 
-@seams.relies_on(
-    mentions(
-        f"{_SCHEDULER}.remove_worker",
-        "remove-worker", "processing-tasks", "lost-computed-tasks", "expected", "all",
-        "stimulus_id",
-    ),
-    mentions("distributed.client:Client._restart", "client-restart-"),
-)  # fmt: skip
 class LostWorker:
     """A worker removed from the scheduler, as described by Dask's event.
     ``dismissed`` is true for a planned removal (``expected``) or a client's restart of workers.
@@ -194,9 +130,6 @@ class LostWorker:
         return cls(message) if message.get("action") == "remove-worker" else None
 
 
-@seams.relies_on(
-    mentions(f"{_SCHEDULER}.restart_workers", "action", "restart-workers", "workers", "all"),
-)
 def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
     """Return the addresses of workers that an event reports as restarted by a client, or []."""
     if topic != "all" or not isinstance(message, dict):
@@ -207,11 +140,6 @@ def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
 # Workers ------------------------------------------------------------------------------------------
 
 
-@seams.relies_on(
-    mentions("distributed.stealing:WorkStealing", "in_flight"),
-    accepts("distributed.stealing:WorkStealing.move_task_request", 4),
-    has(_WORKER, "processing", "long_running"),
-)
 class Stealing:
     """Interface to move queued tasks between workers. Needs Dask's extension ``stealing``."""
 
@@ -236,12 +164,6 @@ class Stealing:
         self._extension.move_task_request(task, victim, thief)
 
 
-@seams.relies_on(
-    accepts("distributed.worker:Worker.run", 2, "function", "args"),
-    mentions("distributed.worker:run", "status", "result", "OK", "dask_worker"),
-    has("distributed.worker_state_machine:TaskState", "state"),
-    mentions("distributed.worker_state_machine:WorkerState", "tasks", "all_running_tasks"),
-)
 async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> tuple[str, dict[Any, tuple[str, bool]]] | None:
@@ -277,32 +199,12 @@ def plain_value(value: Any) -> Any:
     return value.data if isinstance(value, Serialize) else value
 
 
-@seams.relies_on(
-    declares("distributed.scheduler:SchedulerState.decide_worker_non_rootish", "self", "ts"),
-    declares("distributed.scheduler:SchedulerState.valid_workers", "self", "ts"),
-    declares("distributed.scheduler:SchedulerState.worker_objective", "self", "ts", "ws"),
-    mentions("distributed.scheduler:SchedulerState", "running", "resources", "workers", "idle"),
-    has(_TASK, "resource_restrictions", "worker_restrictions", "host_restrictions", "actor"),
-    accepts(f"{_SCHEDULER}.add_resources", 3),
-    accepts(f"{_SCHEDULER}.remove_resources", 2),
-    optional=True,
-)
-def tag_placement() -> str | None:
-    """Return why ``TagPlacement`` cannot be used on the installed Dask, or None."""
-    return seams.difference(tag_placement.__name__)
-
-
 #: Milliseconds between two of Dask's checks of the scheduler's process, which count its open files
 #: (at least one per connection), and between two checks whether all workers are idle. Dask's
 #: defaults are 500 and 250 ms.
 _PAUSES_MS = {"monitor": 2000, "idle-timeout": 1000}
 
 
-@seams.relies_on(
-    mentions("distributed.core:Server.__init__", "periodic_callbacks", "monitor"),
-    mentions(f"{_SCHEDULER}.__init__", "periodic_callbacks", "idle-timeout"),
-    optional=True,
-)
 def look_seldom(scheduler: Scheduler) -> None:
     """Reduce how often Dask runs the checks that are slow with thousands of workers."""
     for name, pause_ms in _PAUSES_MS.items():
@@ -310,52 +212,21 @@ def look_seldom(scheduler: Scheduler) -> None:
             callback.callback_time = max(callback.callback_time, pause_ms)
 
 
-@seams.relies_on(declares("distributed.scheduler:heartbeat_interval", "n"))
 def heartbeat_pause_s(workers: int) -> float:
     """Return the seconds between a worker's heartbeats, given the number of workers."""
     return heartbeat_interval(workers)
 
 
-@seams.relies_on(
-    mentions("distributed.worker_state_machine:TaskFinishedMsg.__init__", "startstops"),
-    contains(
-        "distributed.worker_state_machine:StartStop.__annotations__", "action", "start", "stop"
-    ),
-    declares(
-        "distributed.diagnostics.plugin:SchedulerPlugin.transition",
-        "self",
-        "key",
-        "start",
-        "finish",
-        "stimulus_id",
-        "args",
-        "kwargs",
-    ),
-)
 def startstops(details: Mapping[str, Any]) -> Any:
     """Return a finished task's timings (``action``, ``start`` and ``stop``), or None."""
     return details.get("startstops")
 
 
-@seams.relies_on(
-    declares(
-        "distributed.node:ServerNode.start_http_server",
-        "self", "routes", "dashboard_address", "default_port", "ssl_options",
-    ),
-    mentions("distributed.node:ServerNode.start_http_server", "http_application", "http_server"),
-    declares(
-        "distributed.http.routing:RoutingApplication.find_handler", "self", "request", "kwargs"
-    ),
-)  # fmt: skip
 def http_application(scheduler: Any) -> Any:
     """Return the Tornado application of a scheduler's or worker's HTTP server."""
     return scheduler.http_application
 
 
-@seams.relies_on(
-    mentions("distributed.node:ServerNode._setup_logging", "_deque_handler", "addHandler"),
-    mentions("distributed.node:ServerNode.get_logs", "_deque_handler"),
-)
 def keep_logs(scheduler: Any, logger: logging.Logger) -> None:
     """Add a logger's messages to the scheduler's logs, which clients can read."""
     logger.addHandler(scheduler._deque_handler)  # noqa: SLF001
@@ -388,14 +259,6 @@ class _Workers(SortedDict):
         return _Items(self)
 
 
-@seams.relies_on(
-    mentions("distributed.scheduler:Scheduler.__init__", "workers", "SortedDict"),
-    mentions("distributed.scheduler:SchedulerState.__init__", "workers"),
-    mentions("sortedcontainers:SortedDict.values", "SortedValuesView"),
-    mentions("sortedcontainers:SortedDict.items", "SortedItemsView"),
-    mentions("collections.abc:MappingView.__init__", "_mapping"),
-    optional=True,
-)
 def iterate_fast(scheduler: Scheduler) -> None:
     """Make iteration over a new scheduler's workers seven times as fast.
     Dask iterates whenever a worker connects, and scalable every second.
@@ -404,16 +267,11 @@ def iterate_fast(scheduler: Scheduler) -> None:
         scheduler.workers = _Workers(scheduler.workers)
 
 
-@seams.relies_on(
-    has(_WORKER, "extra", "executing", "processing", "last_seen", "occupancy", "resources"),
-    mentions("distributed.worker:Worker", "startup_information"),
-)
 def told_at_start(worker: WorkerState, key: str) -> Any:
     """Return a value that a worker sent when it connected, or None if it sent none."""
     return worker.extra.get(key)
 
 
-@seams.relies_on(*seams.facts["told_at_start"])
 def workers_by_what_they_told(scheduler: Scheduler, key: str) -> list[tuple[WorkerState, Any]]:
     """Return each connected worker with its :func:`told_at_start` value."""
     return [(worker, worker.extra.get(key)) for worker in scheduler.workers.values()]
@@ -429,13 +287,6 @@ _REMOVED = "remove-worker"
 COLLECT_S, COLLECT_EACH_S = 0.1, 0.001
 
 
-@seams.relies_on(
-    mentions(f"{_SCHEDULER}.__init__", "add_worker", "register-worker"),
-    mentions(f"{_SCHEDULER}.add_worker", "workers", "handle_worker", "server_id", "write"),
-    mentions(f"{_SCHEDULER}.add_worker", "coerce_address", "resolve_address"),
-    has("distributed.scheduler:WorkerState", "server_id"),
-    accepts(f"{_SCHEDULER}.remove_worker", 1, "address", "stimulus_id"),
-)
 class RegisteringScheduler(Scheduler):
     """A scheduler that removes workers lost during registration. Dask would keep them forever."""
 
@@ -450,12 +301,6 @@ class RegisteringScheduler(Scheduler):
                 await self.remove_worker(ws.address, stimulus_id=stimulus)
 
 
-@seams.relies_on(
-    declares(f"{_SCHEDULER}.worker_send", "self", "worker", "msg"),
-    mentions(f"{_SCHEDULER}.remove_worker", "worker_send", "remove-worker", "op", "worker"),
-    mentions("distributed.batched:BatchedSend.send", "buffer", "extend"),
-    mentions("distributed.worker:Worker.__init__", "remove-worker"),
-)
 class TellingScheduler(Scheduler):
     """A scheduler that reports several lost workers to the others in one message.
     One message each, as in Dask, takes 0.8 GB if 1,000 of 5,000 leave, and seconds of collections.
@@ -498,11 +343,6 @@ class TellingScheduler(Scheduler):
                     stream.send(*messages)
 
 
-@seams.relies_on(
-    mentions(f"{_SCHEDULER}.add_worker", "version_module", "error_message", "versions"),
-    accepts("distributed.versions:error_message", 3, "source_name"),
-    has("distributed.scheduler:WorkerState", "versions"),
-)
 def compare_distinct_versions() -> None:
     """Compare a new worker's versions with each distinct set only. Idempotent.
     With 5,000 workers, Dask's comparison with every worker takes 8 ms for each new one.
@@ -525,10 +365,6 @@ def comparing_distinct(compare: Callable[..., Any]) -> Callable[..., Any]:
     return distinct
 
 
-@seams.relies_on(
-    mentions(f"{_SCHEDULER}.remove_client", "action", "remove-client", "client", "log_event"),
-    declares("distributed.diagnostics.plugin:SchedulerPlugin.log_event", "self", "topic", "msg"),
-)
 def client_that_leaves(topic: Any, message: Any) -> str | None:
     """Return the leaving client that an event reports, or None. Its tasks are released later."""
     if topic != "all" or not isinstance(message, dict):
@@ -536,10 +372,6 @@ def client_that_leaves(topic: Any, message: Any) -> str | None:
     return message.get("client") if message.get("action") == "remove-client" else None
 
 
-@seams.relies_on(
-    has("distributed.scheduler:WorkerState", "processing"),
-    has("distributed.scheduler:TaskState", "who_wants"),
-)
 def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str]]:
     """Yield key and worker address of each assigned task that only this client needs."""
     for ws in scheduler.workers.values():
@@ -548,13 +380,6 @@ def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str
                 yield task.key, ws.address
 
 
-@seams.relies_on(
-    accepts(f"{_SCHEDULER}.handle_worker_status_change", 4),
-    mentions("distributed.worker:Worker.__init__", "worker-status-change"),
-    accepts("distributed.worker:Worker.handle_worker_status_change", 2, "stimulus_id"),
-    has("distributed.core:Status", "running", "closing_gracefully"),
-    mentions(_SCHEDULER, "stream_comms"),
-)
 def set_worker_status(
     scheduler: Scheduler, worker: WorkerState, status: Status, stimulus: str
 ) -> None:
@@ -564,12 +389,6 @@ def set_worker_status(
     scheduler.stream_comms[worker.address].send(message)
 
 
-@seams.relies_on(
-    mentions(f"{_SCHEDULER}.__init__", "worker-status-change", "handle_worker_status_change"),
-    accepts(f"{_SCHEDULER}.handle_worker_status_change", 1, "status", "worker", "stimulus_id"),
-    mentions("distributed.core:Server", "stream_handlers", "handlers"),
-    mentions("distributed.core:Server.handle_stream", "stream_handlers"),
-)
 def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], bool]) -> None:
     """Ignore status reports for which ``ignores(worker address, status)`` is true."""
     handle = scheduler.stream_handlers["worker-status-change"]
@@ -584,13 +403,6 @@ def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], 
 # The first message to a client --------------------------------------------------------------------
 
 
-@seams.relies_on(
-    declares(f"{_SCHEDULER}.add_client", "self", "comm", "client", "versions"),
-    mentions(f"{_SCHEDULER}.__init__", "register-client", "add_client"),
-    mentions(f"{_SCHEDULER}.add_client", "BatchedSend", "stream-start"),
-    mentions("distributed.batched:BatchedSend._background_send", "comm", "write"),
-    accepts("distributed.comm.core:Comm.write", 2, "serializers", "on_error"),
-)
 class GreetingScheduler(Scheduler):
     """A scheduler that sends its first message to a client alone, and has one connection to it.
     A client that receives it together with others, such as a cancellation, does not work. A client
@@ -635,11 +447,6 @@ def send_first_message_alone(comm: Comm) -> None:
 # Facts for workers --------------------------------------------------------------------------------
 
 
-@seams.relies_on(
-    mentions(f"{_SCHEDULER}.__init__", "set_metadata", "get_metadata"),
-    accepts(f"{_SCHEDULER}.get_metadata", 1, "keys", "default"),
-    accepts(f"{_SCHEDULER}.set_metadata", 1, "keys", "value"),
-)
 async def fact_of_scheduler(scheduler: Any, key: str) -> Any:
     """Return a fact that :func:`set_fact` has set on a scheduler (an ``rpc`` object), or None."""
     return await scheduler.get_metadata(keys=[key], default=None)

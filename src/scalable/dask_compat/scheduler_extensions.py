@@ -18,12 +18,6 @@ from distributed.scheduler import DEFAULT_EXTENSIONS, TaskState, WorkerState
 from distributed.spans import Span, SpansSchedulerExtension
 from distributed.stealing import WorkStealing
 
-from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
-
-seams = Seams("scheduler with extensions")
-
-_SCHEDULER = "distributed.scheduler:Scheduler"
-_STEALING = "distributed.stealing:WorkStealing"
 #: Maximum seconds between two checks. With Dask's one second an idle worker waits for half a second
 #: on average while others have a queue.
 INTERVAL_S = 0.1
@@ -47,21 +41,6 @@ class _Part:
         return getattr(self._scheduler, name)
 
 
-@seams.relies_on(
-    declares(f"{_STEALING}.balance", "self"),
-    mentions(f"{_STEALING}.start", "_callback_time"),
-    mentions(f"{_STEALING}.balance", "scheduler", "idle", "saturated", "workers", "_get_thief"),
-    declares(
-        f"{_STEALING}._get_thief",
-        "self", "scheduler", "ts", "potential_thieves", "occupancies",
-    ),
-    accepts(f"{_STEALING}.stealing_objective", 3, "occupancies"),
-    mentions("distributed.scheduler:SchedulerState", "idle", "saturated", "resources", "workers"),
-    has("distributed.scheduler:WorkerState", "processing", "nthreads", "resources"),
-    has("distributed.scheduler:TaskState", "resource_restrictions", "worker_restrictions"),
-    has("distributed.scheduler:TaskState", "host_restrictions"),
-    optional=True,
-)  # fmt: skip
 class PoolStealing(WorkStealing):
     """Dask's work stealing, applied first within each pool and then to all workers.
     Dask compares the load across pools, so a pool's workers may idle while it has queued tasks.
@@ -130,26 +109,9 @@ def _by_tag(workers: Iterable[WorkerState]) -> Mapping[str, set[WorkerState]]:
     return found
 
 
-def pool_stealing() -> str | None:
-    """Return why ``PoolStealing`` cannot run on the installed Dask, or None."""
-    return seams.difference(PoolStealing.__name__)
-
-
 # Moving results away from workers that leave ------------------------------------------------------
 
 
-_MANAGER = "distributed.active_memory_manager:ActiveMemoryManagerExtension"
-
-
-@seams.relies_on(
-    declares(f"{_MANAGER}.run_once", "self"),
-    declares(f"{_MANAGER}._find_recipient", "self", "ts", "candidates", "pending_repl"),
-    mentions(f"{_MANAGER}._find_recipient", "scheduler", "running"),
-    mentions(f"{_MANAGER}._run_policies", "_find_recipient", "policies"),
-    mentions("distributed.active_memory_manager:ReduceReplicas.run", "replicated_tasks"),
-    mentions("distributed.scheduler:Scheduler.retire_workers", "extensions", "amm"),
-    optional=True,
-)
 class SamplingMemoryManager(ActiveMemoryManagerExtension):
     """Dask's Active Memory Manager, with moves to the emptiest of ``COMPARED`` random workers.
     Dask compares all workers for each result: 2 ms with 5,000 workers. See Mitzenmacher, "The power
@@ -189,22 +151,11 @@ class SamplingMemoryManager(ActiveMemoryManagerExtension):
 # What a scheduler keeps of finished work ----------------------------------------------------------
 
 
-_BROKER = "distributed.broker:Broker"
-_SPANS = "distributed.spans:SpansSchedulerExtension"
 #: Key of Dask's configuration: number of the latest computations that a scheduler keeps. As many
 #: root spans, which correspond to them, are kept.
 KEPT = "distributed.diagnostics.computations.max-history"
 
 
-@seams.relies_on(
-    mentions(f"{_SCHEDULER}.__init__", "_broker", "Broker"),
-    mentions(f"{_SCHEDULER}.remove_worker", "_broker", "truncate"),
-    mentions(f"{_SCHEDULER}.remove_client", "_broker", "truncate"),
-    declares(f"{_BROKER}.truncate", "self", "topic"),
-    mentions(f"{_BROKER}.__init__", "_topics"),
-    mentions("distributed.broker:Topic.__init__", "subscribers"),
-    optional=True,
-)
 class ForgettingBroker(Broker):
     """Event broker of a scheduler that drops empty topics and departed subscribers."""
 
@@ -227,17 +178,6 @@ class ForgettingBroker(Broker):
             topic.subscribers.discard(client)
 
 
-@seams.relies_on(
-    declares(f"{_SPANS}.observe_tasks", "self", "tss", "code", "span_metadata"),
-    declares(f"{_SPANS}.heartbeat", "self", "ws", "data"),
-    mentions(f"{_SPANS}.__init__", "spans", "root_spans", "spans_search_by_name"),
-    mentions(f"{_SPANS}._ensure_span", "spans_search_by_tag", "total_nthreads_history"),
-    mentions("distributed.spans:Span.__init__", "_total_nthreads_offset"),
-    has("distributed.spans:Span", "groups", "children", "traverse_spans", "traverse_groups"),
-    mentions("distributed.scheduler:SchedulerState.__init__", "task_groups"),
-    has("distributed.scheduler:TaskGroup", "name", "span_id"),
-    optional=True,
-)
 class ForgettingSpans(SpansSchedulerExtension):
     """Spans of a scheduler, without old spans whose tasks are all forgotten. Dask keeps them."""
 
@@ -283,12 +223,6 @@ def _drop_empty(lists: dict[Any, list[Span]]) -> None:
         del lists[name]
 
 
-@seams.relies_on(
-    mentions(f"{_STEALING}.__init__", "in_flight_occupancy", "in_flight_tasks"),
-    mentions(f"{_STEALING}._combined_occupancy", "in_flight_occupancy"),
-    mentions(f"{_SCHEDULER}.__init__", "extensions"),
-    optional=True,
-)
 def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
     """Remove a departed worker from Dask's work-stealing counts."""
     stealing = scheduler.extensions.get("stealing")
@@ -297,12 +231,6 @@ def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
         stealing.in_flight_tasks.pop(worker, None)
 
 
-@seams.relies_on(
-    mentions(f"{_STEALING}.__init__", "unknown_durations"),
-    mentions(f"{_STEALING}.put_key_in_stealable", "unknown_durations", "prefix", "name"),
-    mentions(f"{_SCHEDULER}.__init__", "extensions"),
-    optional=True,
-)
 def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
     """Remove a forgotten task from Dask's work stealing. Dask keeps tasks that always fail."""
     stealing = scheduler.extensions.get("stealing")
@@ -315,25 +243,23 @@ def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
 
 
 class ForgettingScheduler(Scheduler):
-    """A scheduler that drops past workers, clients and tasks, as far as Dask's version allows."""
+    """A scheduler that drops past workers, clients and tasks."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if seams.difference(ForgettingBroker.__name__) is None:
-            self._broker = ForgettingBroker.in_place_of(self._broker)
-        if "spans" in self.extensions and seams.difference(ForgettingSpans.__name__) is None:
+        self._broker = broker = ForgettingBroker.in_place_of(self._broker)
+        self._forget_subscriber = broker.forget_subscriber
+        if "spans" in self.extensions:
             self.extensions["spans"] = ForgettingSpans(self)
-        self._forgets_thefts = seams.difference(forget_thefts.__name__) is None
 
     def remove_client(self, client: str, *args: Any, **kwargs: Any) -> None:
         super().remove_client(client, *args, **kwargs)
-        if isinstance(self._broker, ForgettingBroker):
-            self._broker.forget_subscriber(client)
+        self._forget_subscriber(client)
 
     async def remove_worker(self, address: str, *args: Any, **kwargs: Any) -> Any:
         worker = self.workers.get(address)
         answer = await super().remove_worker(address, *args, **kwargs)
-        if worker is not None and self._forgets_thefts:
+        if worker is not None:
             forget_thefts(self, worker)
         return answer
 
@@ -341,22 +267,6 @@ class ForgettingScheduler(Scheduler):
 # Shuffles between workers -------------------------------------------------------------------------
 
 
-_PLUGIN = "distributed.shuffle._scheduler_plugin:ShuffleSchedulerPlugin"
-
-
-@seams.relies_on(
-    contains("distributed.scheduler:DEFAULT_EXTENSIONS", "shuffle"),
-    declares(f"{_PLUGIN}._calculate_worker_for", "self", "spec"),
-    mentions(
-        f"{_PLUGIN}._calculate_worker_for",
-        "barrier_key",
-        "worker_restrictions",
-        "dependents",
-        "workers",
-    ),
-    mentions(f"{_PLUGIN}._create", "_calculate_worker_for"),
-    declares("distributed.scheduler:SchedulerState.valid_workers", "self", "ts"),
-)
 def keep_shuffles_in_pools(scheduler: Scheduler) -> None:
     """Make shuffles assign outputs only to workers with the required resources. Idempotent."""
     shuffle_mender()(dask_scheduler=scheduler)
@@ -406,13 +316,6 @@ def shuffle_mender() -> Callable[..., None]:
     return mend
 
 
-@seams.relies_on(
-    contains(
-        "distributed.shuffle._core:SchedulerShuffleState.__annotations__", "participating_workers"
-    ),
-    mentions(_PLUGIN, "active_shuffles"),
-    mentions(f"{_PLUGIN}.remove_worker", "participating_workers", "_restart_shuffle"),
-)
 class ShufflesOf:
     """Shuffles in which a worker participates. They would restart if the worker left now."""
 
@@ -434,12 +337,6 @@ class ShufflesOf:
 # Metrics for Prometheus ---------------------------------------------------------------------------
 
 
-@seams.relies_on(
-    has("distributed.http.scheduler:prometheus", "routes"),
-    mentions("distributed.http.scheduler.prometheus.core:PrometheusHandler.get", "write"),
-    mentions("distributed.http.utils:RequestHandler.initialize", "server"),
-    optional=True,  # without prometheus-client there is no such handler
-)
 def dask_metrics_handler() -> type[Any]:
     """Return the handler of Dask's metrics page. Its ``get`` does not finish the response."""
     ((_, handler, _),) = prometheus.routes
@@ -452,25 +349,11 @@ def dask_metrics_handler() -> type[Any]:
 _SETTING = "distributed.scheduler.work-stealing"
 
 
-@seams.relies_on(
-    mentions("distributed.scheduler:Scheduler.__init__", "extensions", _SETTING),
-    contains("distributed.scheduler:DEFAULT_EXTENSIONS", "stealing", "amm"),
-)
 def extensions() -> Mapping[str, Any]:
-    """Return a scheduler's extensions by name. Some are replaced by scalable's if possible.
+    """Return a scheduler's extensions by name, some of them scalable's in place of Dask's.
     Dask's setting ``distributed.scheduler.work-stealing`` still applies.
     """
-    found = dict(DEFAULT_EXTENSIONS)
-    for name, ours in (
-        ("stealing", None if pool_stealing() else PoolStealing),
-        ("amm", None if without_sampling() else SamplingMemoryManager),
-    ):
-        found[name] = ours or found[name]
+    found = DEFAULT_EXTENSIONS | {"stealing": PoolStealing, "amm": SamplingMemoryManager}
     if not dask.config.get(_SETTING):
         found.pop("stealing")
     return found
-
-
-def without_sampling() -> str | None:
-    """Return why sampling is not used for moving results, or None if it is."""
-    return seams.difference(SamplingMemoryManager.__name__)

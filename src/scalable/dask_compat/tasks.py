@@ -14,7 +14,6 @@ from distributed.protocol.serialize import ToPickle
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 from distributed.worker import get_worker
 
-from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.liveness import exit_in_child
 from scalable.protocol.code import missing_module
 from scalable.protocol.failures import (
@@ -28,18 +27,7 @@ from scalable.protocol.failures import (
 from scalable.protocol.importing import here, show_script, with_place
 from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
 
-seams = Seams("scheduler of tasks")
 
-_SCHEDULER = "distributed.scheduler:Scheduler"
-_STATE = "distributed.scheduler:SchedulerState"
-
-
-@seams.relies_on(
-    has("dask._task_spec:GraphNode", "key", "_dependencies", "is_coro", "dependencies"),
-    mentions("distributed.worker:Worker.execute", "run_spec", "is_coro", "_run_task"),
-    accepts("distributed.protocol.pickle:dumps", 1, "buffer_callback"),
-    accepts("distributed.protocol.pickle:loads", 1, "buffers"),
-)
 class CarriedNode(GraphNode):
     """A graph node that a worker unpickles only when the task starts.
     If it were unpickled on arrival, an import error would stop the worker. ``code`` is the id of
@@ -162,14 +150,6 @@ def _arrived(state: tuple[Any, ...], data: bytes, buffers: list[Any]) -> Carried
 _MOST_ENTRIES = 20
 
 
-@seams.relies_on(
-    has("dask._task_spec:Task", "func", "args", "kwargs"),
-    has("dask._task_spec:TaskRef", "key"),
-    has("dask._task_spec:Alias", "target"),
-    has("dask._task_spec:DataNode", "value"),
-    has("dask._task_spec:NestedContainer", "args", "constructor"),
-    accepts("dask._task_spec:_execute_subgraph", 3),
-)
 def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | None:
     """Return a task node's arguments, filled in from ``values``, or None for other nodes."""
     if type(node) is not Task:
@@ -202,18 +182,6 @@ def _filled(argument: Any, values: Any) -> Any:
     return argument
 
 
-@seams.relies_on(
-    declares(f"{_STATE}._task_to_msg", "self", "ts"),
-    mentions(f"{_STATE}._task_to_msg", "run_spec", "ToPickle"),
-    mentions(f"{_SCHEDULER}.update_graph", "deserialize"),
-    accepts(
-        f"{_SCHEDULER}.update_graph",
-        1,
-        *("client", "expr_ser", "keys", "span_metadata", "internal_priority", "submitting_task"),
-        "annotations",
-    ),
-    has("distributed.scheduler:TaskState", "run_spec", "annotations"),
-)
 class CarryingScheduler(Scheduler):
     """A scheduler whose workers unpickle tasks just before running them."""
 
@@ -244,24 +212,6 @@ class CarryingScheduler(Scheduler):
         return message
 
 
-@seams.relies_on(
-    contains(
-        "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE",
-        ("processing", "erred"),
-        ("queued", "erred"),
-        ("no-worker", "erred"),
-    ),
-    mentions(f"{_SCHEDULER}.remove_worker", "transition", "KilledWorker", "exception", "cause"),
-    accepts(f"{_SCHEDULER}.transitions", 3),
-    accepts(
-        f"{_STATE}._transition_processing_erred",
-        3,
-        "worker",
-        "cause",
-        "exception",
-        "exception_text",
-    ),
-)
 def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> None:
     """Fail a task that runs or is ready. Do nothing in other states."""
     if task.state not in ("processing", "queued", "no-worker"):
@@ -283,29 +233,11 @@ def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> 
 # Tasks that run again -----------------------------------------------------------------------------
 
 
-_WORKER = "distributed.scheduler:WorkerState"
-_TASK = "distributed.scheduler:TaskState"
-_TABLE = "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE"
-
-
-@seams.relies_on(
-    mentions("distributed.worker:Worker.execute", "task-erred-"),
-    mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "waiting"),
-)
 def failed_try(details: Mapping[str, Any]) -> bool:
     """Return whether a task left its worker after a failed attempt that may be repeated."""
     return str(details.get("stimulus_id", "")).startswith("task-erred-")
 
 
-@seams.relies_on(
-    declares(
-        f"{_SCHEDULER}.stimulus_task_erred",
-        *("self", "worker", "stimulus_id", "key", "run_id", "kwargs"),
-    ),
-    mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "run_id", "waiting", "erred"),
-    mentions(f"{_SCHEDULER}.handle_task_erred", "stimulus_task_erred", "key", "stimulus_id"),
-    has(_TASK, "retries", "run_id"),
-)
 class RetryingScheduler(Scheduler):
     """A scheduler whose subclass decides whether a failed task runs again."""
 
@@ -325,12 +257,6 @@ class RetryingScheduler(Scheduler):
         return super().stimulus_task_erred(worker, stimulus_id, key, run_id, **kwargs)
 
 
-@seams.relies_on(
-    *seams.facts["failed_try"],
-    accepts(f"{_SCHEDULER}.transitions", 3),
-    contains(_TABLE, ("processing", "released"), ("queued", "released"),
-             ("no-worker", "released"), ("released", "waiting")),
-)  # fmt: skip
 def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
     """Release a task and schedule it again. ``failed`` marks its attempt as failed."""
     if task.state in ("processing", "queued", "no-worker"):
@@ -338,21 +264,12 @@ def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
         scheduler.transitions({task.key: "waiting"}, stimulus)
 
 
-@seams.relies_on(
-    accepts(f"{_SCHEDULER}.transitions", 3),
-    contains(_TABLE, ("no-worker", "processing")),
-)
 def run_now(scheduler: Scheduler, task: TaskState) -> None:
     """Assign a ``no-worker`` task to a worker. A task in another state is unchanged."""
     if task.state == "no-worker":
         scheduler.transitions({task.key: "processing"}, f"scalable-tried-again-{time.time()}")
 
 
-@seams.relies_on(
-    has(_WORKER, "executing", "long_running", "nthreads"),
-    has(_TASK, "priority"),
-    mentions(f"{_SCHEDULER}.heartbeat_worker", "executing"),
-)
 def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]:
     """Return the assigned tasks that a lost worker had started.
     These are the tasks in its last heartbeat, and for its other threads the next by priority.
@@ -366,27 +283,16 @@ def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]
 # Tasks that belong to one worker ------------------------------------------------------------------
 
 
-@seams.relies_on(
-    has(_TASK, "has_lost_dependencies", "who_wants"),
-    mentions(f"{_STATE}._propagate_released", "has_lost_dependencies", "forgotten"),
-    mentions(f"{_STATE}._transition_processing_released", "_propagate_released"),
-    contains(f"{_STATE}._TRANSITIONS_TABLE", ("processing", "released"), ("released", "forgotten")),
-)
 def forget_when_released(task: TaskState) -> None:
     """Make Dask cancel a task when its worker releases it, instead of running it again."""
     task.has_lost_dependencies = True
 
 
-@seams.relies_on(*seams.facts["forget_when_released"])
 def is_given_back(task: TaskState) -> bool:
     """Return whether :func:`forget_when_released` was called for a task."""
     return bool(task.has_lost_dependencies)
 
 
-@seams.relies_on(
-    accepts("distributed.scheduler:Scheduler.client_releases_keys", 1, "keys", "client"),
-    mentions("distributed.scheduler:SchedulerState._client_releases_keys", "wants_what"),
-)
 def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
     """Release a task on behalf of its client. The client's later request is then harmless."""
     scheduler.client_releases_keys(keys=[task.key], client=client)
@@ -395,36 +301,29 @@ def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
 # Facts about tasks --------------------------------------------------------------------------------
 
 
-@seams.relies_on(mentions(_STATE, "queued"))
 def queued_tasks(scheduler: Scheduler) -> Iterable[TaskState]:
     """Return the ready tasks that wait in the scheduler because all workers are busy."""
     return scheduler.queued
 
 
-@seams.relies_on(mentions(_STATE, "unrunnable"))
 def since_no_worker(scheduler: Scheduler, task: TaskState) -> float | None:
     """Return the monotonic time since which no worker could take the task, or None."""
     since = scheduler.unrunnable.get(task)
     return None if since is None else float(since)
 
 
-@seams.relies_on(has("distributed.scheduler:TaskPrefix", "duration_average"))
 def usual_duration(task: TaskState) -> float | None:
     """Return the mean running seconds of tasks with the same prefix, or None if unknown."""
     mean = float(task.prefix.duration_average)
     return mean if mean >= 0 else None
 
 
-@seams.relies_on(has("distributed.scheduler:TaskPrefix", "states"))
 def counts_of_waiting(scheduler: Scheduler) -> dict[str, int]:
     """Map task prefixes to their numbers of blocked tasks. Zeros are left out."""
     counts = {name: p.states.get("waiting", 0) for name, p in scheduler.task_prefixes.items()}
     return {name: count for name, count in counts.items() if count}
 
 
-@seams.relies_on(
-    has(_TASK, "exception_text", "traceback_text", "exception_blame", "erred_on", "suspicious")
-)
 class FailedTask:
     """Failure of a task.
     ``error`` is the exception's ``repr``. ``blamed`` is the key of the task that failed first, or

@@ -28,28 +28,19 @@ from distributed.worker_state_machine import (
 )
 
 from scalable.dask_compat.comm import SharingTCP
-from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.protocol import shared_memory
 from scalable.protocol.failures import error_text
 from scalable.protocol.messages import Pickled
 from scalable.protocol.shared_memory import LEAST
 
 logger = logging.getLogger("scalable.worker")
-seams = Seams("worker")
 
-_WORKER = "distributed.worker:Worker"
-_STATE = "distributed.worker_state_machine:WorkerState"
 _WAITING = frozenset({"waiting", "ready", "constrained"})
 
 
 # The task of a thread -----------------------------------------------------------------------------
 
 
-@seams.relies_on(
-    mentions("distributed.worker:secede", "thread_state", "key"),
-    mentions("distributed.worker:_run_task", "set_thread_state", "key"),
-    accepts("distributed.worker:get_worker", 0),
-)
 def current_call() -> tuple[Worker, Any] | None:
     """Return the worker and the key of this thread's task, or None outside a task."""
     # Checked for each task, so that a missing key must not cost an exception.
@@ -62,10 +53,6 @@ def current_call() -> tuple[Worker, Any] | None:
         return None
 
 
-@seams.relies_on(
-    mentions(f"{_WORKER}.__init__", "active_threads", "active_threads_lock"),
-    mentions(f"{_WORKER}.execute", "active_threads", "active_threads_lock"),
-)
 def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> int | None:
     """Call ``act`` with the id of the thread that runs a task. Return the id, or None."""
     with worker.active_threads_lock:
@@ -75,7 +62,6 @@ def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> in
         return thread
 
 
-@seams.relies_on(*seams.facts["act_on_thread_of"])
 def cpu_seconds(worker: Worker, key: Any) -> float | None:
     """Return the CPU seconds of the thread that runs a task, or None if unknown."""
     if not hasattr(time, "pthread_getcpuclockid"):
@@ -89,7 +75,6 @@ def cpu_seconds(worker: Worker, key: Any) -> float | None:
     return seconds[0] if seconds else None
 
 
-@seams.relies_on(mentions(f"{_WORKER}.__init__", "active_threads"))
 def runs_in(worker: Worker, thread: int, key: Any) -> bool:
     """Return whether the given thread runs the given task."""
     return bool(worker.active_threads.get(thread) == key)
@@ -98,60 +83,33 @@ def runs_in(worker: Worker, thread: int, key: Any) -> bool:
 # Tasks --------------------------------------------------------------------------------------------
 
 
-@seams.relies_on(
-    mentions(f"{_STATE}.__init__", "tasks"),
-    has("distributed.worker_state_machine:TaskState", "state"),
-    contains(
-        f"{_STATE}._TRANSITIONS_TABLE",
-        ("ready", "executing"),
-        ("constrained", "executing"),
-        ("executing", "long-running"),
-        ("waiting", "ready"),
-    ),
-)
 def task_of(worker: Worker, key: Any) -> TaskState | None:
     """Return a worker's state of a task, or None if the task is unknown."""
     return worker.state.tasks.get(key)
 
 
-@seams.relies_on(*seams.facts["task_of"])
 def is_waiting(worker: Worker, key: Any) -> bool:
     """Return whether a worker has a task but has not started it."""
     task = task_of(worker, key)
     return task is not None and task.state in _WAITING
 
 
-@seams.relies_on(
-    *seams.facts["task_of"],
-    contains(f"{_STATE}._TRANSITIONS_TABLE", ("executing", "released"), ("cancelled", "waiting")),
-    mentions(f"{_STATE}.__init__", "executing"),
-)
 def running_state(worker: Worker, key: Any) -> str | None:
     """Return a task's state if the worker counts it as running, which may be ``cancelled``."""
     task = task_of(worker, key)
     return task.state if task is not None and task in worker.state.executing else None
 
 
-@seams.relies_on(
-    mentions(f"{_STATE}.__init__", "executing", "long_running"),
-    mentions(f"{_STATE}._execute_done_common", "executing", "long_running"),
-)
 def running_tasks(worker: Worker) -> list[TaskState]:
     """Return all running tasks, including cancelled and seceded ones."""
     return [*worker.state.executing, *worker.state.long_running]
 
 
-@seams.relies_on(*seams.facts["running_tasks"])
 def is_running(worker: Worker, task: TaskState) -> bool:
     """Return whether a task runs, including cancelled and seceded tasks."""
     return task in worker.state.executing or task in worker.state.long_running
 
 
-@seams.relies_on(
-    mentions(f"{_STATE}._next_ready_task", "ready", "constrained", "peek", "priority"),
-    mentions("distributed.scheduler:Scheduler._set_priorities", "generation"),
-    has("distributed.worker_state_machine:TaskState", "priority"),
-)
 def nested_call_is_next(worker: Worker) -> bool:
     """Return whether a worker's next task is nested: its second priority is then negative."""
     heaps = (worker.state.ready, worker.state.constrained)
@@ -159,10 +117,6 @@ def nested_call_is_next(worker: Worker) -> bool:
     return any(task.priority is not None and task.priority[1] < 0 for task in tasks)
 
 
-@seams.relies_on(
-    mentions(f"{_WORKER}.__init__", "remove-worker"),
-    accepts(f"{_WORKER}._handle_remove_worker", 1, "worker", "stimulus_id"),
-)
 def forget_workers(worker: Worker, left: bytes) -> None:
     """Make a worker drop other workers. ``left`` has their addresses, one per line."""
     stimulus = f"scalable-left-{time.time()}"
@@ -170,44 +124,22 @@ def forget_workers(worker: Worker, left: bytes) -> None:
         worker.stream_handlers["remove-worker"](worker=address, stimulus_id=stimulus)
 
 
-@seams.relies_on(
-    has("distributed.worker_state_machine:TaskState", "startstops"),
-    mentions(f"{_STATE}._get_task_finished_msg", "startstops"),
-)
 def timings_of(worker: Worker, key: Any) -> list[Any]:
     """Return the timings that Dask will send for a task. Callers may append entries."""
     task = task_of(worker, key)
     return [] if task is None else task.startstops
 
 
-@seams.relies_on(
-    mentions(f"{_WORKER}.__init__", "batched_stream", "stream_handlers"),
-    accepts("distributed.batched:BatchedSend.send", 2),
-)
 def send_to_scheduler(worker: Worker, message: dict[str, Any]) -> None:
     """Send a message to the scheduler. Runs in the worker's event loop."""
     worker.batched_stream.send(message)
 
 
-@seams.relies_on(
-    mentions(f"{_WORKER}.__init__", "stream_handlers"),
-    mentions("distributed.core:Server.handle_stream", "stream_handlers"),
-)
 def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]) -> None:
     """Register a handler for an operation on the scheduler's stream, unless there is one."""
     worker.stream_handlers.setdefault(operation, handler)
 
 
-@seams.relies_on(
-    accepts(
-        "distributed.worker_state_machine:ExecuteFailureEvent.from_exception",
-        2,
-        *("key", "run_id", "start", "stop", "stimulus_id"),
-    ),
-    mentions("distributed.core:error_message", "to_serialize"),
-    mentions("distributed.protocol.serialize:Serialize.__init__", "data"),
-    accepts("distributed.core:clean_exception", 1),
-)
 def failure_for_clients(
     event: StateMachineEvent, explain: Callable[[BaseException], BaseException | None]
 ) -> StateMachineEvent:
@@ -238,7 +170,6 @@ def failure_for_clients(
     return changed
 
 
-@seams.relies_on(mentions(f"{_WORKER}.close", "extensions", "close"))
 def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
     """Run an extension's coroutine ``close`` when the worker closes, before its threads stop."""
     worker.extensions[name] = extension
@@ -247,17 +178,11 @@ def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
 # Slots --------------------------------------------------------------------------------------------
 
 
-@seams.relies_on(
-    mentions(f"{_STATE}.__init__", "available_resources"),
-    mentions(f"{_STATE}._resource_restrictions_satisfied", "available_resources"),
-    has("distributed.worker_state_machine:TaskState", "resource_restrictions"),
-)
 def free_resources(worker: Worker) -> dict[str, float]:
     """Return the free resources of a worker. Changes to the dictionary take effect in Dask."""
     return worker.state.available_resources
 
 
-@seams.relies_on(*seams.facts["free_resources"])
 def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
     """Add a task's resources to the worker's free ones (``sign`` 1), or subtract them (-1)."""
     free = free_resources(worker)
@@ -265,12 +190,6 @@ def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
         free[name] += sign * amount
 
 
-@seams.relies_on(
-    mentions(
-        "distributed.threadpoolexecutor:ThreadPoolExecutor._adjust_thread_count", "_max_workers"
-    ),
-    mentions(f"{_WORKER}.__init__", "executors"),
-)
 def add_threads(worker: Worker, threads: int) -> None:
     """Add to the number of threads that run tasks. A negative number subtracts."""
     executor: Any = worker.executors["default"]
@@ -280,14 +199,6 @@ def add_threads(worker: Worker, threads: int) -> None:
         executor._adjust_thread_count()  # noqa: SLF001
 
 
-@seams.relies_on(
-    *seams.facts["add_threads"],
-    mentions("distributed.threadpoolexecutor:_worker", "proceed"),
-    mentions(
-        "distributed.threadpoolexecutor:secede",
-        *("proceed", "_threads", "remove", "_adjust_thread_count"),
-    ),
-)
 def end_idle_threads(worker: Worker) -> None:
     """Stop a worker's idle threads beyond its number of threads."""
     executor: Any = worker.executors["default"]
@@ -303,23 +214,6 @@ def end_idle_threads(worker: Worker) -> None:
         executor.submit(leave)
 
 
-@seams.relies_on(
-    accepts(
-        "distributed.worker_state_machine:SecedeEvent.__init__",
-        1,
-        "key",
-        "compute_duration",
-        "stimulus_id",
-    ),
-    accepts("distributed.worker_state_machine:UnpauseEvent.__init__", 1, "stimulus_id"),
-    mentions(f"{_STATE}._handle_secede", "long-running"),
-    mentions(f"{_WORKER}.execute", "start_time"),
-    contains(f"{_STATE}._TRANSITIONS_TABLE", ("cancelled", "long-running")),
-    *seams.facts["running_tasks"],
-    mentions(f"{_STATE}._handle_unpause", "running", "_ensure_computing"),
-    accepts(f"{_WORKER}.handle_stimulus", 2),
-    mentions(f"{_STATE}.__init__", "running"),
-)
 def stop_counting(worker: Worker, task: TaskState) -> None:
     """Make a running task secede from the thread count, so that other tasks may start."""
     now = time.time()
@@ -337,13 +231,6 @@ def stop_counting(worker: Worker, task: TaskState) -> None:
 # Arguments of tasks -------------------------------------------------------------------------------
 
 
-_MACHINE = "distributed.worker_state_machine"
-
-
-@seams.relies_on(
-    has(f"{_MACHINE}:TaskState", "waiters", "run_spec", "run_id", "startstops"),
-    mentions(f"{_MACHINE}:WorkerState._transition_released_waiting", "waiters"),
-)
 def waiting_calls(worker: Worker, keys: Iterable[Any]) -> list[TaskState]:
     """Return a worker's tasks that wait for any of these keys."""
     tasks = worker.state.tasks
@@ -351,11 +238,6 @@ def waiting_calls(worker: Worker, keys: Iterable[Any]) -> list[TaskState]:
     return list(found.values())
 
 
-@seams.relies_on(
-    mentions(f"{_WORKER}.gather_dep", "GatherDepFailureEvent", "from_exception"),
-    has(f"{_MACHINE}:GatherDepFailureEvent", "exception", "traceback", "exception_text"),
-    accepts("distributed.core:clean_exception", 1),
-)
 def unreadable(event: StateMachineEvent) -> Exception | None:
     """Return the unpickling error of a fetch, or None for success and network errors."""
     if not isinstance(event, GatherDepFailureEvent):
@@ -364,27 +246,17 @@ def unreadable(event: StateMachineEvent) -> Exception | None:
     return error if isinstance(error, Exception) else RuntimeError(event.exception_text)
 
 
-@seams.relies_on(has(f"{_MACHINE}:GatherDepSuccessEvent", "data"))
 def fetched(event: StateMachineEvent) -> dict[Any, Any] | None:
     """Return the data of a successful fetch, otherwise None."""
     return event.data if isinstance(event, GatherDepSuccessEvent) else None
 
 
-@seams.relies_on(
-    mentions(f"{_MACHINE}:WorkerState._handle_gather_dep_success", "data", "missing-dep"),
-    mentions(f"{_MACHINE}:WorkerState._gather_dep_done_common", "total_nbytes", "in_flight_tasks"),
-)
 def with_data(event: StateMachineEvent, data: dict[Any, Any]) -> StateMachineEvent:
     """Return a successful fetch's event with other data. Keys left out count as missing."""
     assert isinstance(event, GatherDepSuccessEvent)
     return replace(event, data=data)
 
 
-@seams.relies_on(
-    mentions("distributed.core:ConnectionPool.reuse", "available", "semaphore", "occupied"),
-    mentions("distributed.core:ConnectionPool.remove", "available", "semaphore", "release"),
-    mentions("distributed.worker:get_data_from_worker", "OK", "reuse"),
-)
 def drop_idle_connections(worker: Worker, address: str) -> None:
     """Close idle connections to a worker whose data could not be unpickled.
     The worker waits on one of them for an "OK", so the next request there would fail.
@@ -395,15 +267,6 @@ def drop_idle_connections(worker: Worker, address: str) -> None:
         pool.semaphore.release()
 
 
-@seams.relies_on(
-    has(f"{_MACHINE}:TaskErredMsg", "key", "run_id", "exception", "traceback", "startstops"),
-    accepts(
-        f"{_MACHINE}:GatherDepFailureEvent.from_exception",
-        2,
-        *("worker", "total_nbytes", "stimulus_id"),
-    ),
-    mentions("distributed.scheduler:Scheduler.stimulus_task_erred", "processing", "run_id"),
-)
 def fail_waiting_call(worker: Worker, call: TaskState, error: Exception) -> None:
     """Report a waiting task as failed to the scheduler, so that the worker releases it."""
     stimulus = f"unreadable-argument-{time.time()}"
@@ -439,12 +302,6 @@ _PLAIN = frozenset(
 )
 
 
-@seams.relies_on(
-    declares(f"{_WORKER}.get_data", "self", "comm", "keys", "who", "serializers"),
-    mentions(f"{_WORKER}.get_data", "data", "write"),
-    accepts("distributed.protocol.serialize:serialize", 1),
-    accepts("distributed.protocol.serialize:deserialize", 2),
-)
 class SharingWorker(Worker):
     """A worker that moves a result into shared memory when another process first requests it."""
 

@@ -19,11 +19,11 @@ from distributed.utils import NoOpAwaitable, import_term, offload
 from scalable.client.attached import AttachedCluster
 from scalable.client.client import client_of
 from scalable.client.overviews import NOW_S, DisplayedCluster
+from scalable.dask_compat import check_version
 from scalable.dask_compat.client import close_clients_of
 from scalable.dask_compat.cluster import (
     ManagedSpecCluster,
     memory_per_worker,
-    seams,
     threads_per_worker,
 )
 from scalable.errors import ClusterError
@@ -108,7 +108,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         start_timeout: str | float = 120.0,
         **kwargs: Any,
     ) -> None:
-        seams.check()
+        check_version()
         limit_s = seconds_of("start_timeout", start_timeout)
         self.manager = EmbeddedManager(self._provider_name, self._starting, limit_s)
         untagged = Pool(UNTAGGED, self.manager.entries, template=worker)

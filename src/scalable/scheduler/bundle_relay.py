@@ -15,13 +15,11 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
 
-from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import (
     fail_at_first_loss,
     never_compute_again,
     never_steal,
     offer_on_streams,
-    seams,
     send_to_client,
     send_to_worker,
 )
@@ -91,8 +89,6 @@ class BundleRelay(SchedulerPlugin, Listener):
         self.install(scheduler)
 
     def install(self, scheduler: Scheduler) -> None:
-        seams.check()
-        tasks.seams.check()
         self._scheduler = scheduler
         WorkerLosses.of(scheduler)  # first: it determines which tasks start again
         TaskLog.of(scheduler).listen(self)

@@ -24,7 +24,6 @@ from scalable.dask_compat.tasks import (
     FailedTask,
     counts_of_waiting,
     queued_tasks,
-    seams,
     since_no_worker,
 )
 from scalable.errors import ClusterError, NoWorkersError
@@ -266,7 +265,6 @@ class Explainer:
     def __init__(
         self, cluster: ClusterState, follower: Callable[[], Any], recent: RecentEvents
     ) -> None:
-        seams.check()
         self._cluster, self._scheduler = cluster, cluster.scheduler
         self.pools = PoolReader(cluster, follower)
         self._calls = CallReader(cluster.scheduler, self.pools)

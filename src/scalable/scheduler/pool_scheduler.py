@@ -14,6 +14,7 @@ from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.cache.checkpoints import REMEMBERED, Checkpoints, checkpoint_directory
+from scalable.dask_compat import check_version
 from scalable.dask_compat.comm import share_memory
 from scalable.dask_compat.scheduler import (
     GreetingScheduler,
@@ -23,9 +24,7 @@ from scalable.dask_compat.scheduler import (
     iterate_fast,
     look_seldom,
     offer_on_streams,
-    seams,
     send_to_worker,
-    tag_placement,
     tasks_only_for,
     told_at_start,
 )
@@ -33,12 +32,8 @@ from scalable.dask_compat.scheduler_extensions import (
     ForgettingScheduler,
     extensions,
     forget_unknown_duration,
-    pool_stealing,
-    without_sampling,
 )
-from scalable.dask_compat.scheduler_extensions import seams as extension_seams
 from scalable.dask_compat.tasks import CarryingScheduler, RetryingScheduler
-from scalable.dask_compat.tasks import seams as task_seams
 from scalable.errors import ScalableError
 from scalable.protocol.code import ImageVersions
 from scalable.protocol.handlers import Handler, offer
@@ -119,16 +114,11 @@ class PoolScheduler(
     limited_by = "max_workers"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        seams.check()
-        task_seams.check()
+        check_version()
         read_frames_without_collection()
         share_memory()
         compare_distinct_versions()
         kwargs.setdefault("extensions", extensions())
-        if (stealing := pool_stealing()) is not None:
-            logger.warning("idle workers take tasks of any pool, by Dask's own rule: %s", stealing)
-        if (sampling := without_sampling()) is not None:
-            logger.warning("to move a result, Dask compares all workers: %s", sampling)
         routes = list(dask.config.get(_ROUTES))
         # The routes are read at the start, even by schedulers that open no HTTP port.
         if kwargs.get("dashboard_address"):
@@ -148,20 +138,10 @@ class PoolScheduler(
         self.add_plugin(self.relay)
         log.listen(AbandonedCalls(self))
         log.serve()
-        if extension_seams.difference(forget_unknown_duration.__name__) is None:
-            log.on_unfinished = partial(forget_unknown_duration, self)
+        log.on_unfinished = partial(forget_unknown_duration, self)
         offer_on_streams(self, FOUND, partial(take_found, log.hear))
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
-        self.placement: TagPlacement | None = None
-        other = tag_placement()
-        if other is None:
-            self.placement = TagPlacement(self)
-        else:
-            logger.warning(
-                "tagged tasks are placed by Dask's own rule, which takes longer the more workers "
-                "there are: %s",
-                other,
-            )
+        self.placement = TagPlacement(self)
 
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
         """Return Dask's facts about this scheduler, and the facts that scalable's clients need."""
@@ -198,20 +178,18 @@ class PoolScheduler(
     def decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
         if self.retrying.holds(ts):
             return None
-        if self.placement is not None and self.placement.takes(ts):
+        if self.placement.takes(ts):
             return self.placement.choose(ts)
         return super().decide_worker_non_rootish(ts)
 
     def add_resources(self, worker: str, resources: Any = None) -> Literal["OK"]:
         answer = super().add_resources(worker, resources)
-        if self.placement is not None:
-            self.placement.forget()
+        self.placement.forget()
         return answer
 
     def remove_resources(self, worker: str) -> None:
         super().remove_resources(worker)
-        if self.placement is not None:
-            self.placement.forget()
+        self.placement.forget()
 
 
 # Abandoned tasks ----------------------------------------------------------------------------------

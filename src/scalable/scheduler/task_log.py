@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import LostWorker, client_that_leaves, startstops
 from scalable.dask_compat.tasks import failed_try
 from scalable.model import FailedCall, FailureDetails
@@ -296,7 +295,6 @@ class TaskLog(SchedulerPlugin):
     name = "scalable-task-log"
 
     def __init__(self, scheduler: Scheduler) -> None:
-        tasks.seams.check()
         self.scheduler = scheduler
         self.workers = WorkerRecords(scheduler)
         #: Called with a forgotten task that has not succeeded.

@@ -18,6 +18,7 @@ from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccess
 
 from scalable import settings
 from scalable.cache.outcomes import outcome_listener
+from scalable.dask_compat import check_version
 from scalable.dask_compat.client import close_at_once
 from scalable.dask_compat.comm import share_memory
 from scalable.dask_compat.tasks import CarriedNode
@@ -30,7 +31,6 @@ from scalable.dask_compat.worker import (
     fetched,
     forget_workers,
     offer_on_stream,
-    seams,
     task_of,
     unreadable,
     waiting_calls,
@@ -67,7 +67,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     """Worker of a pool, which measures the CPU seconds of each task's thread."""
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
-        seams.check()
+        check_version()
         read_frames_without_collection()
         share_memory()
         super().__init__(*args, **kwargs)

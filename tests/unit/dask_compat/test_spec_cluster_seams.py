@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from distributed.deploy.cluster import Cluster
-from distributed.deploy.spec import SpecCluster
 
 from scalable.dask_compat import cluster as cluster_compat
 from scalable.dask_compat.cluster import (
@@ -12,8 +10,6 @@ from scalable.dask_compat.cluster import (
     memory_per_worker,
     threads_per_worker,
 )
-from scalable.errors import ClusterError
-from scalable.manager.pool_cluster import PoolCluster
 
 
 class Noted(ManagedSpecCluster):
@@ -85,21 +81,3 @@ def test_size_of_a_worker_comes_from_its_template(running):
     running.new_spec = {"options": {"memory_limit": "2 GiB", "nthreads": 3}}
     assert memory_per_worker(running) == 2 * 2**30
     assert threads_per_worker(running) == 3
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "change", "text"),
-    [
-        (SpecCluster, "_correct_state_internal", lambda self, force: None, "force"),
-        (SpecCluster, "_correct_state", lambda self: None, "_correct_state_waiting"),
-        (Cluster, "_watch_worker_status", lambda self, comm: None, "_update_worker_status"),
-        (SpecCluster, "_memory_per_worker", lambda self, spec: None, "memory_per_worker"),
-    ],
-)
-def test_a_cluster_refuses_to_start_on_a_dask_that_has_changed(
-    owner, name, change, text, monkeypatch
-):
-    monkeypatch.setattr(cluster_compat.seams, "_verified", False)
-    monkeypatch.setattr(owner, name, change)
-    with pytest.raises(ClusterError, match=text):
-        PoolCluster(asynchronous=True)

@@ -1,11 +1,8 @@
 """Which worker a tagged call is given, on a scheduler whose workers do not exist."""
 
-import logging
-
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 
-from scalable.scheduler import pool_scheduler as scheduler_module
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 
@@ -92,13 +89,3 @@ async def test_other_restrictions_are_dasks_own_affair():
     task = call(scheduler, "k", worker_restrictions=only)
     assert not scheduler.placement.takes(task)
     assert place(scheduler, task) == "a2"
-
-
-async def test_with_another_version_it_steps_aside_and_says_so(monkeypatch, caplog):
-    text = "distributed.scheduler.SchedulerState.valid_workers is missing"
-    monkeypatch.setattr(scheduler_module, "tag_placement", lambda: text)
-    with caplog.at_level(logging.WARNING, "scalable"):
-        scheduler = scheduler_with(a1=1, b=0)
-        assert scheduler.placement is None
-        assert place(scheduler, call(scheduler, "k")) == "a1"
-    assert text in caplog.text

@@ -189,15 +189,9 @@ def verify(
             lines.append(f"removed {removed} of the damaged ones")
         else:
             lines.append(f"{len(damaged)} of the damaged ones would be removed")
-    data = {
-        "store": store.url,
-        "entries": found.entries,
-        "size": found.size,
-        "faults": [
-            {"key": one.subject, "kind": one.kind, "reason": one.reason} for one in found.faults
-        ],
-        "removed": removed,
-    }
+    faults = [{"key": f.subject, "kind": f.kind, "reason": f.reason} for f in found.faults]
+    data = {"store": store.url, "entries": found.entries, "size": found.size}
+    data |= {"faults": faults, "removed": removed}
     faulty = bool(found.faults)
     text = "\n".join(map(on_one_line, lines)) + "\n"
     return Result(text, data, faulty=faulty, exit_code=int(faulty))

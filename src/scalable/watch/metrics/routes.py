@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from scalable.dask_compat.scheduler_extensions import dask_metrics_handler, seams
+from scalable.dask_compat.scheduler_extensions import dask_metrics_handler
 from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler
 
@@ -32,7 +32,7 @@ class Metrics(dask_metrics_handler()):  # type: ignore[misc]
             self.write(_MISSING)
             return
         prefixes = len(self.server.task_prefixes)
-        if seams.difference(dask_metrics_handler.__name__) is None and prefixes <= MOST_PREFIXES:
+        if prefixes <= MOST_PREFIXES:
             super().get()
         else:
             self.write(_LEFT_OUT.format(prefixes, MOST_PREFIXES))
