@@ -38,7 +38,7 @@ def namespace(kubernetes_bed):
     kubernetes_bed.add_namespace("scalable")
 
 
-@pytest.mark.parametrize("calls", [12, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("calls", [6, pytest.param(40, marks=pytest.mark.slow)])
 def test_the_target_of_the_documentation_grows_with_its_calls_and_shrinks_without(
     kubernetes_bed, namespace, tmp_path, monkeypatch, eventually, calls
 ):
