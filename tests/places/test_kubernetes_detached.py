@@ -586,7 +586,7 @@ def test_a_second_container_in_the_pods_keeps_nothing(
     monkeypatch.chdir(tmp_path)
     warnings = ScalableSession.from_yaml(target="k").check().warnings
     assert "also have the container mesh" in "".join(each.message for each in warnings)
-    names = ("--target", "k", "--name", "meshed", "--yes", "--idle-timeout", "10s")
+    names = ("--target", "k", "--name", "meshed", "--yes", "--idle-timeout", "30s")
     started = program("up", *names, here=True)
     assert started.returncode == 0, started.stderr
     mark = find("meshed").id[:8]
