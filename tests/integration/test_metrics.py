@@ -93,17 +93,19 @@ def test_metrics_are_the_numbers_of_the_overview(scraped):
     for task in now.tasks:
         if len(task.name) < LONGEST_VALUE:
             named = {"task": task.name, "pool": task.tag}
-            for result in ("done", "failed", "cancelled", "found"):
-                ended = value(text, "scalable_calls_ended_total", **named, result=result)
-                assert ended == getattr(task.counts, result)
-            assert value(text, "scalable_call_queue_seconds_count", **named) == task.queued
-            assert value(text, "scalable_call_duration_seconds_sum", **named) == task.run_s
-    assert value(text, "scalable_calls_ended_total", task="fail", pool="big", result="failed") == 3
-    assert value(text, "scalable_calls_ended_total", task="pooled", pool="big", result="done") == 20
-    assert value(text, "scalable_call_queue_seconds_count", task="pooled", pool="big") == 20
+            for result in ("done", "failed", "cancelled", "cached"):
+                finished = value(text, "scalable_tasks_finished_total", **named, result=result)
+                field = "found" if result == "cached" else result
+                assert finished == getattr(task.counts, field)
+            assert value(text, "scalable_task_queue_seconds_count", **named) == task.queued
+            assert value(text, "scalable_task_duration_seconds_sum", **named) == task.run_s
+    finished = "scalable_tasks_finished_total"
+    assert value(text, finished, task="fail", pool="big", result="failed") == 3
+    assert value(text, finished, task="pooled", pool="big", result="done") == 20
+    assert value(text, "scalable_task_queue_seconds_count", task="pooled", pool="big") == 20
     assert value(text, "scalable_failures_total", failure_class="ValueError") == 3
     for tag, pool in now.pools.items():
-        assert value(text, "scalable_pool_wanted_workers", pool=tag) == pool.status.wanted
+        assert value(text, "scalable_pool_desired_workers", pool=tag) == pool.status.wanted
         assert value(text, "scalable_pool_idle_workers", pool=tag) == pool.idle
     changes = value(text, "scalable_scaling_decisions_total", pool="small", action="scale-up")
     assert changes == now.scaled["small"]["scale-up"] >= 1
@@ -127,14 +129,14 @@ def test_metrics_follow_the_rules_of_prometheus(scraped):
         for sample in family.samples:
             assert sample.name.endswith("_total") == (family.type == "counter")
             assert not {"le", "quantile", "job", "instance"} & set(sample.labels)
-    assert "scalable_calls" in seen
+    assert "scalable_tasks" in seen
     assert "dask_scheduler_workers" in scraped.text  # Dask's own are beside them
     assert "process_cpu_seconds_total" in scraped.text
 
 
 def test_names_of_tasks_are_escaped_and_cut(scraped):
     evil = [task for (name, labels), _ in samples(scraped.text).items()
-            if name == "scalable_calls" for key, task in labels if key == "task" and "alert" in task]  # fmt: skip
+            if name == "scalable_tasks" for key, task in labels if key == "task" and "alert" in task]  # fmt: skip
     assert evil
     for task in evil:
         assert len(task) <= LONGEST_VALUE

@@ -48,7 +48,7 @@ def exported(overview: Overview) -> Iterator[Metric]:
     """Yield the metrics of an overview that was made with ``lasting=True``."""
     yield from _cluster(overview)
     yield from _pools(overview.pools)
-    yield from _calls(overview.tasks)
+    yield from _tasks(overview.tasks)
     yield from _scaling(overview)
     yield from _end(overview)
     if overview.cost is not None:
@@ -79,18 +79,19 @@ def _cluster(overview: Overview) -> Iterator[Metric]:
 
 def _pools(pools: Mapping[str, PoolOverview]) -> Iterator[Metric]:
     tags = {tag: label(tag) for tag in pools}
-    for name in ("wanted", "running", "launching", "draining", "failed", "suspended"):
-        words = f"The pool's {'desired' if name == 'wanted' else name} workers."
+    for name in ("desired", "running", "launching", "draining", "failed", "suspended"):
+        words = f"The pool's {name} workers."
         metric = GaugeMetricFamily(f"scalable_pool_{name}_workers", words, labels=["pool"])
+        field = "wanted" if name == "desired" else name
         for tag, pool in pools.items():
-            metric.add_metric([tags[tag]], getattr(pool.status, name))
+            metric.add_metric([tags[tag]], getattr(pool.status, field))
         yield metric
     for name, field, words in (
         ("busy_workers", "busy", "The pool's connected workers with tasks."),
         ("idle_workers", "idle", "The pool's connected workers without tasks."),
         ("slots", "slots", "Slots of the pool's connected workers."),
         ("used_slots", "used_slots", "Slots of the pool that running tasks use."),
-        ("waiting_calls", "waiting", "Queued and blocked tasks of the pool."),
+        ("waiting_tasks", "waiting", "Queued and blocked tasks of the pool."),
     ):
         metric = GaugeMetricFamily(f"scalable_pool_{name}", words, labels=["pool"])
         for tag, pool in pools.items():
@@ -107,24 +108,25 @@ def _pools(pools: Mapping[str, PoolOverview]) -> Iterator[Metric]:
     yield lost
 
 
-def _calls(tasks: Iterable[TaskOverview]) -> Iterator[Metric]:
+def _tasks(tasks: Iterable[TaskOverview]) -> Iterator[Metric]:
     named = ["task", "pool"]
     words = "Unfinished tasks by task name and state: running, or waiting (queued or blocked)."
-    calls = GaugeMetricFamily("scalable_calls", words, labels=[*named, "state"])
-    words = "Finished tasks by task name and result: done, failed, cancelled, or found (cache hit)."
-    ended = CounterMetricFamily("scalable_calls_ended", words, labels=[*named, "result"])
+    unfinished = GaugeMetricFamily("scalable_tasks", words, labels=[*named, "state"])
+    words = "Finished tasks by task name and result: done, failed, cancelled or cached."
+    finished = CounterMetricFamily("scalable_tasks_finished", words, labels=[*named, "result"])
     words = "Running times of finished tasks."
-    running = SummaryMetricFamily("scalable_call_duration_seconds", words, labels=named)
+    running = SummaryMetricFamily("scalable_task_duration_seconds", words, labels=named)
     words = "Queue times of finished tasks: from ready to running, without transfers."
-    queued = SummaryMetricFamily("scalable_call_queue_seconds", words, labels=named)
+    queued = SummaryMetricFamily("scalable_task_queue_seconds", words, labels=named)
     for names, task in _labelled(tasks):
         for state in ("running", "waiting"):
-            calls.add_metric([*names, state], getattr(task.counts, state))
-        for result in ("done", "failed", "cancelled", "found"):
-            ended.add_metric([*names, result], getattr(task.counts, result))
+            unfinished.add_metric([*names, state], getattr(task.counts, state))
+        for result in ("done", "failed", "cancelled"):
+            finished.add_metric([*names, result], getattr(task.counts, result))
+        finished.add_metric([*names, "cached"], task.counts.found)
         running.add_metric(names, task.measured, task.run_s)
         queued.add_metric(names, task.queued, task.queued_s)
-    yield from (calls, ended, running, queued)
+    yield from (unfinished, finished, running, queued)
 
 
 def _labelled(tasks: Iterable[TaskOverview]) -> Iterator[tuple[Sequence[str], TaskOverview]]:
