@@ -127,8 +127,8 @@ def test_a_call_is_compared_with_the_nearest_earlier_one(store, invoke):
 def test_a_call_that_is_not_there_or_is_several_is_an_error(store, invoke):
     put(store, 1, function="climate.run")
     put(store, 2, function="other.run")
-    assert "names 2 functions" in invoke("cache", "why", "run", code=5).err
-    assert "no result of a function 'walk' is stored" in invoke("cache", "why", "walk", code=5).err
+    assert "2 functions match run" in invoke("cache", "why", "run", code=5).err
+    assert "no results of function 'walk' are stored" in invoke("cache", "why", "walk", code=5).err
     assert "no result has the key beef" in invoke("cache", "why", "beef", code=5).err
     assert invoke("cache", "why", "climate.run").code == 0
 
@@ -150,8 +150,8 @@ def test_results_are_removed_by_key_by_function_or_all(store, invoke):
     path_of(store, 2).write_bytes(b"torn")
     assert invoke("cache", "rm", "--all", "--yes").out == "removed 2 results\n"
     assert invoke("cache", "rm", "--all").out == "nothing to remove\n"
-    assert "name keys" in invoke("cache", "rm", "--yes", code=2).err
-    assert "name keys" in invoke("cache", "rm", "--all", key(1), code=2).err
+    assert "give keys" in invoke("cache", "rm", "--yes", code=2).err
+    assert "give keys" in invoke("cache", "rm", "--all", key(1), code=2).err
 
 
 def test_faulty_entries_are_named_and_removed_on_demand(store, invoke):
@@ -174,7 +174,7 @@ def test_faulty_entries_are_named_and_removed_on_demand(store, invoke):
     assert "would be removed" in invoke("cache", "verify", "--remove", "--dry-run", code=1).out
     text = invoke("cache", "verify", "--remove", "--yes", code=1).out
     assert "2 of them damaged" in text
-    assert "removed 2 of the damaged ones" in text
+    assert "removed 2 of the damaged entries" in text
     assert invoke("cache", "verify").code == 0
     assert listed(invoke) == [1]
 

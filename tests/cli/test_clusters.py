@@ -261,7 +261,7 @@ def test_names_that_mean_none_or_several(verb, invoke, recorded):
     recorded(uuid=OTHER, provider="slurm", embedded=True)
     result = invoke(*words, "two", *more)
     assert (result.code, result.out) == (5, "")
-    more_of_logs = "; the logs of a cluster that has ended are in logs/ of its run's record"
+    more_of_logs = "; the logs of a stopped cluster are in logs/ of its run's record"
     there_are = "there are: one" + (more_of_logs if verb == "logs" else "")
     assert result.err == f"error: there is no cluster 'two'\n  hint: {there_are}\n"
     result = invoke(*words, "one", *more)
@@ -455,15 +455,15 @@ def test_down_asks(invoke, recorded, ended, terminal):
     nobody = invoke("down", "one")
     assert nobody.code == 2
     assert (
-        "Delete cluster 'one' (running, 2 workers)? Standard input is not a terminal: confirm with --yes"
-        in (nobody.err)
+        "Delete cluster 'one' (running, 2 workers)? Standard input is not a terminal: confirm with "
+        "--yes" in (nobody.err)
     )
     terminal("n")
     assert invoke("down", "one").code == 130
     assert ended == []
     terminal("y")
     result = invoke("down", "one")
-    assert (result.code, result.out, ended) == (0, "cluster 'one' has ended\n", [ID])
+    assert (result.code, result.out, ended) == (0, "cluster 'one' was deleted\n", [ID])
     result = invoke("down", "one", "--yes", "--format", "json")
     assert json.loads(result.out) == {"version": 1, "name": "one", "id": ID, "ended": True}
 
@@ -599,7 +599,7 @@ def test_a_manager_gets_what_was_said(invoke, project, monkeypatch):
     attach = ("manager", "attach", "one", "--id", "more")
     result = invoke(*attach, "--target", "local", "--max", "model=1", "--priority", "2")
     assert (result.code, result.out) == (7, "")
-    assert result.err == "manager 'more' provisions on target 'local'; Ctrl-C stops it\n"
+    assert result.err == "manager 'more' starts workers on 'local'; Ctrl-C stops it\n"
     assert given == [("one", "more", "local", {"model": 1}, 2)]
     other = invoke(*attach, "--manifest", file, "--target", "local", "--max", "moon=1")
     assert other.code == 3

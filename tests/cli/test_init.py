@@ -62,7 +62,8 @@ def test_nothing_is_replaced_without_force(here, invoke):
     result = invoke("init")
     assert (result.code, result.out) == (2, "")
     assert result.err == (
-        "error: workflow.py exists already\n  hint: nothing was written; --force replaces them\n"
+        "error: workflow.py already exists\n  hint: nothing was written; use --force to replace "
+        "existing files\n"
     )
     assert names(here) == ["workflow.py"]
     assert (here / "workflow.py").read_text() == "mine"

@@ -65,7 +65,7 @@ def test_bad_input_starts_nothing(script, invoke, project):
 def test_without_a_workflow_the_error_says_what_to_give(invoke, project):
     result = invoke("run")
     assert (result.code, result.out) == (2, "")
-    expected = "error: no workflow was found at workflow.py; name one\n"
+    expected = "error: there is no workflow workflow.py: give the path of one\n"
     assert result.err.startswith(expected)
 
 
@@ -127,7 +127,7 @@ def test_a_notebook_is_not_a_workflow(invoke, project):
     (project / "sweep.ipynb").write_text("{}")
     for words in (["sweep.ipynb"], ["--workflow", "sweep.ipynb"]):
         result = invoke("run", *words)
-        assert (result.code, "make a script of it" in result.err) == (2, True)
+        assert (result.code, "convert it with" in result.err) == (2, True)
 
 
 def test_what_to_run_is_said_once(script, invoke):
@@ -258,7 +258,7 @@ def test_a_record_that_is_gone_costs_its_report_only(script, invoke):
     )
     result = invoke("run")
     assert result.code == 0
-    assert "no report of " in result.err
+    assert "could not create a report of " in result.err
     assert "Project:  kept\n" in result.out
 
 

@@ -123,8 +123,8 @@ def test_runs_that_are_alive_or_being_written_stay(runs, invoke):
     os.utime(written / "tasks.jsonl")
     result = invoke("runs", "prune", "--keep", "0", "--yes")
     assert result.out == "nothing to remove\n"
-    assert f"{alive.name} stays: it is still running" in result.err
-    assert f"{written.name} stays: it was written" in result.err
+    assert f"{alive.name} is not removed: it is still running" in result.err
+    assert f"{written.name} is not removed: it was written" in result.err
     assert alive.exists()
     assert written.exists()
 
@@ -132,7 +132,7 @@ def test_runs_that_are_alive_or_being_written_stay(runs, invoke):
 def test_limits_and_prune_belong_together(runs, invoke):
     path = make_run(runs, "p")
     for words, message in (
-        (["--keep", "0", "--yes"], "runs are removed by `scalable runs prune`"),
+        (["--keep", "0", "--yes"], "these options are for `scalable runs prune`"),
         (["prune", "--yes"], "give --keep N, --older-than DURATION, or both"),
     ):
         result = invoke("runs", *words)
@@ -154,7 +154,7 @@ def test_links_are_neither_followed_nor_removed(runs, tmp_path, invoke):
     os.utime(tmp_path / "precious", (1, 1))
     result = invoke("runs", "prune", "--keep", "0", "--yes")
     assert result.out == "removed 1 run\n"
-    assert f"{elsewhere.name} stays: it is a symbolic link" in result.err
+    assert f"{elsewhere.name} is not removed: it is a symbolic link" in result.err
     assert (elsewhere / "run.json").exists()
     assert (tmp_path / "precious" / "data").read_text() == "x"
     assert {path.name for path in runs.iterdir()} == {elsewhere.name, "notes.txt", "other"}

@@ -131,7 +131,7 @@ def test_a_running_cluster_has_its_workers(place, invoke, monkeypatch):
         assert result.code == 2
         assert "`scalable up --name one`" in result.err
     monkeypatch.setenv("SCALABLE_CLUSTER", "two")
-    assert "cluster 'two' has its workers" in invoke("run", "--deadline", "1h").err
+    assert "cluster 'two' already has workers" in invoke("run", "--deadline", "1h").err
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ def test_a_cluster_that_cannot_start_says_why(invoke, manifest, started, monkeyp
     waiting(monkeypatch, fail)
     result = invoke("up", "--name", "one")
     assert (result.code, result.out) == (5, "")
-    assert "cluster 'one' still starts" in result.err
+    assert "cluster 'one' is still starting" in result.err
     assert result.err.endswith("has no worker: no such image\n  hint: it\n")
 
 
@@ -277,7 +277,7 @@ def test_no_wait_says_that_the_start_continues(invoke, manifest, started, monkey
     waiting(monkeypatch, interrupt)
     result = invoke("up", "--name", "one")
     assert (result.code, result.out) == (130, "")
-    assert "cluster 'one' still starts: see `scalable status one`" in result.err
+    assert "cluster 'one' is still starting: see `scalable status one`" in result.err
     assert "delete it with `scalable down one`" in result.err
     assert find("one").record().stage == "made"
 
@@ -313,7 +313,8 @@ def test_a_changed_manifest_is_shown_and_applied(invoke, manifest, started, orde
     assert (result.code, started) == (0, [])
     assert result.err == (
         "cluster 'one' is already running (running)\n"
-        "the manifest has changed since the cluster started; the running cluster keeps its settings\n"
+        "the manifest has changed since the cluster started; the running cluster keeps its "
+        "settings\n"
         "  + model: 1 -> 2 workers\n"
         "  - analysis: 3 -> 1 workers\n"
         "[   0 s] running | model: 1/1 workers | analysis: 3/3 workers\n"

@@ -242,8 +242,8 @@ def test_a_check_names_the_target_that_was_asked(invoke, tmp_path, monkeypatch):
     )
     result = invoke("validate", "--check")
     assert result.code == 0
-    assert "Only local was asked: check another target with --check --target\n" in result.out
-    assert "was asked" not in invoke("validate", "--check", "--target", "other").out
-    assert "was asked" not in invoke("validate").out
+    assert "Only local was checked live: to check another one, use --check --target\n" in result.out
+    assert "was checked live" not in invoke("validate", "--check", "--target", "other").out
+    assert "was checked live" not in invoke("validate").out
     value = json.loads(invoke("validate", "--check", "--format", "json").out)
     assert (value["targets"], value["checked"]) == (["local", "other"], "local")

@@ -160,7 +160,7 @@ def test_the_socket_of_a_session_goes_with_it(place):
 def test_no_terminal_and_no_textual_are_named(place, monkeypatch):
     done = program("top")
     assert done.returncode == 2
-    assert "scalable top --once prints text" in done.stderr
+    assert "use scalable top --once" in done.stderr
     monkeypatch.setattr("scalable.cli.commands.top.find_spec", lambda name: None)
     done = program("top", here=True)
     assert "scalable top needs textual" in done.stderr

@@ -142,7 +142,7 @@ def test_the_live_page_is_served_through_the_tunnel_until_it_is_interrupted(else
         finally:
             it.kill()
         words = it.stderr.read()
-    assert "until Ctrl-C" in words
+    assert "until you press Ctrl-C" in words
     assert "Traceback" not in words
     with pytest.raises(OSError, match="refused"):
         opener.open(base, timeout=60)

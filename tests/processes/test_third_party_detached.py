@@ -53,5 +53,5 @@ def test_a_provider_of_another_package_has_detached_clusters(scalable, tmp_path)
     with connect("tp") as client:
         assert client.submit(sum, [1, 2], tag="model").result(timeout=60) == 3
     assert "distributed.worker" in scalable("logs", "tp")
-    assert "has ended" in scalable("down", "tp", "--yes")
+    assert "was deleted" in scalable("down", "tp", "--yes")
     assert "no clusters" in scalable("list")

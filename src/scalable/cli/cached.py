@@ -97,11 +97,11 @@ def key_of(word: str, keys: Iterable[str]) -> str:
     found = sorted(key for key in keys if is_start and key.startswith(word.lower()))
     if not found:
         raise ClusterError(
-            f"no result has the key {word}", hint="`scalable cache ls` shows the keys"
+            f"no result has the key {word}", hint="`scalable cache ls` lists the keys"
         )
     if len(found) > 1:
         raise ClusterError(
-            f"{len(found)} results have keys that begin with {word}",
+            f"{len(found)} results have keys that start with {word}",
             hint=f"write more digits, such as {found[0][: max(SHORT, len(word) + 4)]}",
         )
     return found[0]
@@ -115,14 +115,14 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
         own, functions = [one for one in own if one.function == word], [word]
     if len(functions) > 1:
         raise ClusterError(
-            f"{word} names {len(functions)} functions", hint=f"write {' or '.join(functions[:5])}"
+            f"{len(functions)} functions match {word}", hint=f"write {' or '.join(functions[:5])}"
         )
     if own:
         return max(own, key=lambda one: one.created)
     if not _KEY.fullmatch(word):
         raise ClusterError(
-            f"no result of a function {word!r} is stored",
-            hint="`scalable cache ls` shows functions and keys",
+            f"no results of function {word!r} are stored",
+            hint="`scalable cache ls` lists functions and keys",
         )
     by_key = {one.key: one for one in entries}
     return by_key[key_of(word, by_key)]

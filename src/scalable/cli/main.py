@@ -85,7 +85,7 @@ Examples:
 
 \b
 Exit codes: 2 manifest or usage, 3 plan, 4 provider, 5 cluster, 6 run record,
-1 anything else, 130 interrupted; `list` ends with 3 when a plug-in or a record
+1 anything else, 130 interrupted; `list` exits with 3 if a plug-in or a record
 cannot be read, `run` with the exit code of the workflow.
 """
 

@@ -203,7 +203,7 @@ manifest_option = click.option(
 
 def _one_manifest(manifest: Path | None, manifest_file: Path | None) -> Path | None:
     if None not in (manifest, manifest_file):
-        raise click.UsageError(f"two manifests: {manifest} and {manifest_file}; give one")
+        raise click.UsageError(f"{manifest} and {manifest_file} are two manifests: give only one")
     return manifest or manifest_file
 
 
@@ -268,7 +268,7 @@ def read_counts(words: Sequence[str]) -> dict[str, int]:
         if fault := names.TAG.fault(tag):
             raise click.UsageError(f"{word!r} is not a count: {fault}")
         if tag in counts:
-            raise click.UsageError(f"{word!r}: {tag!r} is given twice")
+            raise click.UsageError(f"{word!r}: {tag!r} is given twice; give each tag once")
         counts[tag] = int(number)
     return counts
 

@@ -47,8 +47,8 @@ class AskedPlan:
     def __post_init__(self) -> None:
         if self.plan_file is not None and self.options:
             raise click.UsageError(
-                f"--plan gives the numbers of workers: leave out {', '.join(self.options)}, or "
-                "plan again with them"
+                f"--plan already sets the numbers of workers: leave out {', '.join(self.options)}, "
+                "or make another plan with them"
             )
 
     @property
@@ -105,11 +105,11 @@ def plan_options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]
     return combined(
         "asked",
         AskedPlan,
-        click.option("--objective", type=Objective(), help="What the plan optimizes."),
+        click.option("--objective", type=Objective(), help="What to optimize."),
         click.option(
             "--policy",
             type=click.Choice(POLICIES, case_sensitive=False),
-            help="Margin for the objective.",
+            help="Headroom that the plan keeps. With manual, use the manifest's counts.",
         ),
         click.option(
             "--deadline",
@@ -136,8 +136,8 @@ started_plan_options = plan_options(
         "plan_file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Start the workers of this plan, which `scalable plan --output FILE` wrote; refused "
-        "if the manifest has changed since.",
+        help="Start the workers of this plan, written by `scalable plan --output FILE`. If the "
+        "manifest has changed since, the command fails.",
     ),
 )
 

@@ -50,7 +50,7 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
         path, state = next((one for one in found if (one[0] / RESULTS).is_dir()), found[0])
     if state == "running":
         raise RunError(
-            f"{path.name} is still running", hint="resume it when it has ended, or name another run"
+            f"{path.name} is still running", hint="wait until it has finished, or name another run"
         )
     return path.absolute()
 
@@ -66,8 +66,8 @@ def nothing_kept(run: Path) -> str | None:
         return None
     return (
         f"no results of {run.name} were kept: all tasks run, except those of tasks with "
-        "`cache: true`; write `keep_results: true` in `project:` of the manifest to keep those of "
-        "this run's successors"
+        "`cache: true`; write `keep_results: true` in `project:` of the manifest to keep the "
+        "results of later runs"
     )
 
 

@@ -40,7 +40,7 @@ def _changing(store: ResultStore) -> Iterator[None]:
     except OSError as error:
         raise ClusterError(
             f"results in {store.url} cannot be removed: {error.strerror or error}",
-            hint="see who owns the directory, and whether it is mounted read-only",
+            hint="check who owns the directory, and whether it is mounted read-only",
         ) from error
 
 
@@ -70,7 +70,7 @@ _store_options = options.combined(
         "--store",
         "place",
         metavar="DIR",
-        help="Directory or URL of the store; by default that of the manifest, or else your own.",
+        help="Directory or URL of the store; by default the manifest's, or else your own.",
     ),
     options.manifest_option,
     options.target_option("The target whose store is used, if targets have different stores."),
@@ -81,9 +81,9 @@ _store_options = options.combined(
 @click.option(
     "--sort", type=click.Choice(list(cached.ORDERS)), default="newest", help="Order of the rows."
 )
-@click.option("--function", metavar="NAME", help="Only results of a function.")
-@click.option("--task", metavar="NAME", help="Only results of a task.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the first N rows.")
+@click.option("--function", metavar="NAME", help="List only results of this function.")
+@click.option("--task", metavar="NAME", help="List only results of this task.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show only the first N.")
 @_store_options
 def list_results(
     *, sort: str, function: str | None, task: str | None, limit: int | None, store: ResultStore
@@ -109,9 +109,9 @@ def list_results(
 @click.argument("call", metavar="TASK")
 @_store_options
 def why(call: str, *, store: ResultStore) -> Result:
-    """Show the parts of a task's cache key, and why it was not a hit.
-    TASK is a key, the prefix of a key, or the name of a function for its latest result. The key is
-    compared with the nearest earlier result of the same function.
+    """Show the parts of a task's cache key, and why there was no cache hit.
+    TASK is a key, a unique prefix of a key, or the name of a function (its latest result). The key
+    is compared with that of the most similar earlier result of the same function.
     """
     entries = [item.entry for item in store.inventory() if item.entry is not None]
     text, data = cached.explanation(cached.called(call, entries), entries, time.time())
@@ -120,7 +120,7 @@ def why(call: str, *, store: ResultStore) -> Result:
 
 @command.command("rm")
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
-@click.option("--function", metavar="NAME", help="Remove the results of a function.")
+@click.option("--function", metavar="NAME", help="Remove all results of this function.")
 @click.option("--all", "everything", is_flag=True, help="Remove all results.")
 @options.removal_options
 @_store_options
@@ -137,7 +137,7 @@ def remove(
     A unique prefix of a key is enough. Processes that are reading a result are not interrupted.
     """
     if bool(keys) + (function is not None) + everything != 1:
-        raise click.UsageError("name keys, or --function, or --all")
+        raise click.UsageError("give keys, --function NAME or --all")
     chosen = list(store.inventory())
     if keys:
         wanted = {cached.key_of(word, [item.key for item in chosen]) for word in keys}
@@ -186,9 +186,9 @@ def verify(
         if removal.approved("\n".join(lines), question, output):
             with _changing(store):
                 removed = store.remove(damaged)
-            lines.append(f"removed {removed} of the damaged ones")
+            lines.append(f"removed {removed} of the damaged entries")
         else:
-            lines.append(f"{len(damaged)} of the damaged ones would be removed")
+            lines.append(f"{len(damaged)} of the damaged entries would be removed")
     faults = [{"key": f.subject, "kind": f.kind, "reason": f.reason} for f in found.faults]
     data = {"store": store.url, "entries": found.entries, "size": found.size}
     data |= {"faults": faults, "removed": removed}
@@ -211,10 +211,9 @@ def prune(
     output: Output,
 ) -> Result:
     """Remove results until the store is within limits, such as --limit 10G --max-age 30d.
-    They are counted, and removed after a confirmation. Results are chosen by last use, computing
-    time and size. Files of killed processes are removed too. Without limits, nothing else is
-    removed. With --max-age, checkpoints that have not changed for that long and are not in use are
-    removed too.
+    The command counts these results, and removes them after a confirmation. It chooses them by
+    last use, computing time and size. It also removes files that killed processes have left and,
+    with --max-age, unused checkpoints that have not changed for that long.
     """
 
     def collect(*, dry_run: bool) -> tuple[Collected, CheckpointSizes]:

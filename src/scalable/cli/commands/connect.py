@@ -21,7 +21,7 @@ from scalable.records import AccessFile, find, write_access_file
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a file with address and credentials, for clients and managers on other machines. "
+    help="Write a file with the address and the credentials, for clients and managers elsewhere. "
     "Anyone with this file can use the cluster.",
 )
 def command(name: str, *, file: Path | None, output: Output) -> Result:
@@ -39,7 +39,7 @@ def command(name: str, *, file: Path | None, output: Output) -> Result:
         write_access_file(file, directory)
     if f"//{LOOPBACK}:" in address:
         output.warn(
-            f"{address} is reached on this machine alone: for others, set interface in the target"
+            f"only this machine can reach {address}: set interface in the target to change this"
         )
     # `bundle` is the former key, for programs that read it.
     data = {"address": address, "access_file": str(file), "bundle": str(file)}

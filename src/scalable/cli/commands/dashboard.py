@@ -24,7 +24,7 @@ def command(name: str | None, *, opens: bool, output: Output) -> None:
     NAME may be left out if there is only one cluster.
 
     The address contains a secret token: anyone with it can see the cluster. In an ssh session, or
-    if the scheduler is on another machine, the command that forwards the page's port is shown too.
+    if the scheduler is on another machine, the output contains the command that forwards the port.
 
     If the scheduler has no dashboard, or runs in a remote backend, this command serves the page
     itself until it is interrupted (Ctrl-C).
@@ -42,15 +42,15 @@ def command(name: str | None, *, opens: bool, output: Output) -> None:
     if record.embedded:
         raise ClusterError(
             f"session {record.name!r} has no dashboard",
-            hint="set dashboard_address of its target before it starts; "
-            f"`scalable top {record.name}` shows it in the terminal",
+            hint="set dashboard_address of the target before the session starts, or run `scalable "
+            f"top {record.name}`",
         )
     ask(directory, lambda scheduler: scheduler.overview())  # fails here if it does not respond
     service, pem = reached(directory)
 
     def shown(page: str) -> None:
         _show(directory, page, here, output, opens=opens)
-        output.note("the page is served by this command until Ctrl-C")
+        output.note("this command serves the page until you press Ctrl-C")
 
     serve_page(service["address"], pem, shown)
 
@@ -63,8 +63,8 @@ def _show(
     record, forward, lines = directory.record(), None, [page]
     if host != socket.gethostname() or "SSH_CONNECTION" in os.environ:
         forward = ssh_command(page, host, record.owner)
-        lines.append(f"on the machine with your browser, first: {forward}")
+        lines.append(f"on the machine with your browser, first run: {forward}")
     data = {"name": record.name, "page": page, "ssh": forward}
     output.show(Result("\n".join(lines) + "\n", data))
     if opens and not webbrowser.open(page):
-        output.warn("no browser could be opened")
+        output.warn("could not open a browser")

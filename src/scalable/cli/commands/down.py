@@ -16,7 +16,7 @@ from scalable.units import counted
 
 @click.command(cls=Command)
 @name_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def command(name: str, *, yes: bool) -> Result:
     """Stop a cluster: its workers, managers and scheduler.
     A cluster that is already gone is not an error. Results that have not been fetched are lost.
@@ -30,7 +30,7 @@ def command(name: str, *, yes: bool) -> Result:
         return Result(f"{text}: nothing to do\n", {"name": name, "id": None, "ended": False})
     confirm(f"Delete cluster {known_as!r} ({condition})?", yes=yes)
     ended = end(directory.id)
-    words = "has ended" if ended else "was already gone"
+    words = "was deleted" if ended else "was already gone"
     data = {"name": known_as, "id": directory.id, "ended": ended}
     return Result(f"cluster {known_as!r} {words}\n", data)
 

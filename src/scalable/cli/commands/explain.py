@@ -17,10 +17,10 @@ from scalable.views.explanation import State
 @click.argument("about", required=False, metavar="[TAG|TASK]")
 def command(name: str | None, about: str | None) -> Result:
     """Explain why tasks and pools wait, or why a task failed.
-    NAME is a running cluster, or a session in another of your processes, by its name or its run's
-    name. It may be left out if there is only one. TAG explains one pool and the tasks waiting for
-    it. TASK is the key of a task, a prefix of the key, or a task name. Without both, all pools and
-    all waiting tasks are explained.
+    NAME is the name of a running cluster, or of a session in another of your processes, or of the
+    session's run. It may be left out if there is only one. With TAG, explain this pool and tasks
+    waiting for it. TASK is a task's key, a prefix of the key, or a task name. Without TAG and TASK,
+    explain all pools and all waiting tasks.
     """
     cluster = name or only_cluster()
     found = explain(cluster, about)
@@ -32,6 +32,6 @@ def command(name: str | None, about: str | None) -> Result:
         lines.append(f"{each.sentence[:1].upper()}{each.sentence[1:]}.")
         lines += [f"  -> {each.advice}"] if each.advice else []
     if not found.calls:
-        lines.append("No task waits.")
+        lines.append("No task is waiting.")
     text = "".join(f"{' '.join(line.splitlines())}\n" for line in lines)
     return Result(text, {"cluster": cluster, **found.to_dict()})

@@ -23,7 +23,7 @@ MANIFEST, WORKFLOW, SCHEMA = "scalable.yaml", "workflow.py", "scalable.schema.js
 @click.option(
     "--name", metavar="NAME", help="Name of the project; by default the name of the directory."
 )
-@click.option("--force", is_flag=True, help="Replace the files where they exist.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 def command(directory: Path, *, name: str | None, force: bool) -> Result:
     """Start a project: write a manifest, a workflow and a schema."""
     from scalable.manifest import json_schema, starter_manifest, starter_workflow
@@ -37,8 +37,8 @@ def command(directory: Path, *, name: str | None, force: bool) -> Result:
     if existing and not force:
         verb = "exists" if len(existing) == 1 else "exist"
         raise ManifestError(
-            f"{', '.join(str(directory / file) for file in existing)} {verb} already",
-            hint="nothing was written; --force replaces them",
+            f"{', '.join(str(directory / file) for file in existing)} already {verb}",
+            hint="nothing was written; use --force to replace existing files",
         )
     with naming(directory):
         directory.mkdir(parents=True, exist_ok=True)

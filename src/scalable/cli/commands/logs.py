@@ -46,11 +46,11 @@ def command(
     Without NAME, the only running cluster or session is shown. If none is running, the last run
     recorded in this directory is shown.
 
-    Control characters, such as those of colours, are shown as \x1b, so that output cannot affect
+    Control characters, such as those for colours, are shown as \x1b, so that output cannot affect
     the terminal. --output writes the logs to a file unchanged.
     """
     if follow and tail is not None:
-        raise click.UsageError("--tail is for logs that are shown once, --follow shows new lines")
+        raise click.UsageError("--tail and --follow cannot be combined: leave out one of them")
     directory = _directory(name)
     if directory is None:
         if follow:
@@ -71,9 +71,7 @@ def _directory(name: str | None) -> ClusterDirectory | None:
     except UnknownClusterError as error:
         if name is None:
             return None
-        hint = (
-            f"{error.hint}; the logs of a cluster that has ended are in logs/ of its run's record"
-        )
+        hint = f"{error.hint}; the logs of a stopped cluster are in logs/ of its run's record"
         raise UnknownClusterError(error.message, hint=hint) from None
 
 

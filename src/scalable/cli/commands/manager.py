@@ -24,7 +24,7 @@ def command() -> None:
     "--id", "manager", metavar="NAME", required=True, help="Id of this manager within the cluster."
 )
 @click.option(
-    "--max", "limits", multiple=True, metavar="TAG=N", help="Maximum number of workers for a tag."
+    "--max", "limits", multiple=True, metavar="TAG=N", help="Maximum number of workers of a pool."
 )
 @click.option(
     "--priority",
@@ -36,7 +36,7 @@ def command() -> None:
 @click.option(
     "--scheduler-address",
     metavar="HOST:PORT",
-    help="Scheduler address for the workers, if not the same as the manager's.",
+    help="Address at which the workers reach the scheduler, if it differs from the manager's.",
 )
 def attach(
     cluster: str,
@@ -61,7 +61,7 @@ def attach(
     names.MANAGER.require(manager)
     request = Request.read(manifest_file, target)
     most = options.read_counts(limits)
-    output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C stops it")
+    output.note(f"manager {manager!r} starts workers on {request.target!r}; Ctrl-C stops it")
     return manage(
         request,
         cluster,

@@ -35,7 +35,7 @@ LOCK_FILE = "manifest.lock"
         "--deadline, the quickest plan within it is chosen.",
     )
 )
-@click.option("--front", is_flag=True, help="Draw all choices of time and cost.")
+@click.option("--front", is_flag=True, help="Draw the choices between time and cost.")
 @click.option(
     "--compare",
     "run",
@@ -53,7 +53,7 @@ LOCK_FILE = "manifest.lock"
 @click.option(
     "--detached",
     is_flag=True,
-    help="Plan a cluster of `scalable up`, not of a session: its managers have machines too.",
+    help="Plan a cluster as started by `scalable up`, including machines for its managers.",
 )
 def command(  # noqa: PLR0913 - what a user may say
     manifest: Path | None,
@@ -99,7 +99,7 @@ def command(  # noqa: PLR0913 - what a user may say
         # A stream of YAML documents: each of them is JSON.
         return Result("---\n".join(files.values()), data, files=files)
     if front and not plan.front:
-        output.note("policy manual leaves nothing to choose, so there are no choices to draw")
+        output.note("policy manual uses the manifest's counts, so there are no choices to draw")
     return plan_result(plan, request.scripts() if show_script else {}, front=front)
 
 

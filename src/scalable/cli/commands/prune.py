@@ -20,14 +20,14 @@ from scalable.units import counted
 
 @click.command(cls=Command)
 @manifest_argument
-@target_option("Also search where this target of the manifest runs, such as in its region.")
+@target_option("Also search the site of this target, such as its region.")
 @removal_options
 def command(
     manifest: Path | None, target: str | None, *, removal: Removal, output: Output
 ) -> Result:
     """Remove the remains of clusters that no longer exist.
-    They are listed, and removed after a confirmation. In a cloud, the region set in the shell is
-    examined, and the regions used from this machine in the last 30 days.
+    The command lists them, and removes them after a confirmation. In a cloud, it searches the
+    region set in the shell, and regions used from this machine in the last 30 days.
 
     The exit code is 4 if some remains could not be removed. The others are still removed.
     """

@@ -20,11 +20,9 @@ _SUFFIXES = frozenset({".html", ".htm"})
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--latest", is_flag=True, hidden=True)
 @click.option("--run-id", hidden=True)
-@click.option(
-    "--compare", nargs=2, metavar="RUN RUN", help="Compare two runs, each given like RUN."
-)
+@click.option("--compare", nargs=2, metavar="RUN RUN", help="Compare two runs.")
 @runs_dir_option
-@click.option("--failed", is_flag=True, help="List the failures, one example of each cause.")
+@click.option("--failed", is_flag=True, help="List the failures, with one example of each cause.")
 @click.option("--all", "every", is_flag=True, help="With --failed: show every failure.")
 def command(  # noqa: PLR0913 - what a user may say
     run: str | None,
@@ -47,24 +45,24 @@ def command(  # noqa: PLR0913 - what a user may say
         raise click.UsageError("RUN, --run-id and --latest exclude each other; give one of them")
     run = run or run_id
     if compare is not None and (latest or failed or run is not None):
-        raise click.UsageError("--compare names its runs itself: leave out RUN and --failed")
+        raise click.UsageError("--compare takes two runs: leave out RUN and --failed")
     where = (runs_dir or settings.runs_dir()).absolute()
     suffix = "" if destination is None else destination.suffix.lower()
     as_page = form == HTML or (form is None and suffix in _SUFFIXES)
     as_json = form == "json" or (form != "human" and suffix == ".json")
     if compare is not None:
         if as_page:
-            raise click.UsageError("a comparison has no HTML form: leave out --format html")
+            raise click.UsageError("a comparison cannot be shown as HTML: leave out --format html")
         first, second = (read_run(find_run(where, name)) for name in compare)
         rows = compare_runs(first, second)
         pairs = {name: {"first": one, "second": two} for name, (one, two) in rows.items()}
         return Result(render_two_runs(rows), {"comparison": pairs})
     if every and not failed:
-        raise click.UsageError("--all is an option of --failed; give both")
+        raise click.UsageError("--all requires --failed: add --failed, or leave out --all")
     record = read_run(find_run(where, run))
     if failed:
         if as_page:
-            raise click.UsageError("a list of failures has no HTML form: leave out --format html")
+            raise click.UsageError("--failed has no HTML output: leave out --format html")
         return Result(report.render_failed(record, every=every), report.failed_json(record))
     if as_page:
         return Result(report.report_on(record).to_html(), {})

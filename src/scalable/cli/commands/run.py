@@ -85,7 +85,7 @@ class RunCommand(Command):
     "--workflow",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The same as the argument WORKFLOW; then the argument may be the manifest.",
+    help="The workflow. With this option, the argument may be the manifest.",
 )
 @click.option(
     "--cluster",
@@ -96,22 +96,22 @@ class RunCommand(Command):
 @click.option(
     "--detach",
     is_flag=True,
-    help="Run on a detached cluster, created for this run as with `scalable up`, and deleted "
-    "after it. With the target's `scheduler: job`, its scheduler runs in a job.",
+    help="Run on a detached cluster, created for this run as with `scalable up`, and deleted after "
+    "it. If the target has `scheduler: job`, the scheduler runs in a job.",
 )
 @click.option(
     "--resume",
     is_flag=False,
     flag_value=LATEST,
     metavar="[RUN]",
-    help="Use the kept results of this run instead of running those tasks again; by default, and "
-    "with `latest`, of the last run of the project (and of --target) that kept any.",
+    help="Reuse the kept results of this run instead of running those tasks again. Default, and "
+    "`latest`: the project's last run (on --target) that kept results.",
 )
 @click.option(
     "--keep-despite-code",
     is_flag=True,
-    help="With --resume, also use results of functions whose code has changed since that run; "
-    "only tasks that failed, or have other arguments, run.",
+    help="With --resume, also reuse results of functions whose code has changed since that run. "
+    "Only tasks that failed or have other arguments run.",
 )
 @click.option(
     "--synchronous",
@@ -152,7 +152,7 @@ def command(  # noqa: PLR0913 - what a user may say
     """
     path, script = _manifest_and_script(given, manifest_file, workflow)
     if keep_despite_code and resume is None:
-        raise click.UsageError("--keep-despite-code keeps the results of a run: add --resume")
+        raise click.UsageError("--keep-despite-code needs a run to resume: add --resume")
     _refuse_running(asked, cluster, detach=detach, synchronous=synchronous)
     # Errors of the request are raised here, before anything has started.
     directory = None if cluster is None else find(cluster)
@@ -226,17 +226,19 @@ def _refuse_running(
 ) -> None:
     """Raise click.UsageError for a requested plan if sessions would not start workers for it."""
     if detach and (cluster is not None or synchronous):
-        raise click.UsageError("--detach makes a cluster: leave out --cluster and --synchronous")
+        raise click.UsageError("--detach creates a cluster: leave out --cluster and --synchronous")
     if synchronous:
         if cluster is not None or asked.chosen:
             raise click.UsageError("--synchronous starts no workers: leave out --cluster and plans")
         return
     if cluster is not None and asked.options == ["--budget"]:
-        raise click.UsageError(f"set it with `scalable scale {cluster} --budget {asked.budget:g}`")
+        raise click.UsageError(
+            f"--budget: use `scalable scale {cluster} --budget {asked.budget:g}`"
+        )
     running = cluster or os.environ.get(settings.CLUSTER)
     if running and asked.chosen:
         raise click.UsageError(
-            f"cluster {running!r} has its workers: start those of a plan with `scalable up --name "
+            f"cluster {running!r} already has workers: apply a plan with `scalable up --name "
             f"{running}`, and leave out {', '.join(asked.options) or '--plan'} here"
         )
 
@@ -301,7 +303,7 @@ def _own_cluster(
     }
     try:
         made = create_cluster(request, plan, options)
-        output.note(f"cluster {name!r} starts; it is deleted after the run")
+        output.note(f"cluster {name!r} is starting; it will be deleted after the run")
         wait_until_ready(made, timeout_s=READY_TIMEOUT_S, workers=False)
         yield made
     finally:
@@ -328,23 +330,23 @@ def _manifest_and_script(
     for path in (given, script):
         if path is not None and path.suffix == ".ipynb":
             raise click.UsageError(
-                f"{path} is a notebook: make a script of it with `jupyter nbconvert --to script`"
+                f"{path} is a notebook: convert it with `jupyter nbconvert --to script`"
             )
     if given is not None and given.suffix == ".py":
         if script is not None:
-            raise click.UsageError(f"two workflows: {given} and {script}; give one")
+            raise click.UsageError(f"{given} and {script} are two workflows: give only one")
         script = given
     elif given is not None:
         if manifest is not None:
-            raise click.UsageError(f"{given} is not a Python script, and --manifest is given")
+            raise click.UsageError(f"{given} and {manifest} are two manifests: give only one")
         manifest = given
     path = settings.manifest_path(manifest)
     if script is None:
         script = path.parent / "workflow.py"
         if not script.is_file():
-            raise click.UsageError(f"no workflow was found at {script}; name one")
+            raise click.UsageError(f"there is no workflow {script}: give the path of one")
     elif not script.is_file():
-        raise click.UsageError(f"there is no workflow {script}")
+        raise click.UsageError(f"there is no workflow {script}: check its path")
     elif manifest is None and not path.exists():
         beside = (script.parent / name for name in settings.MANIFEST_NAMES)
         path = next(filter(Path.exists, beside), path)
@@ -417,7 +419,7 @@ def _reports(
                 amend_status(run, failed, code)
             summaries.append(report.build(run.parent, run.name))
         except RunError as error:
-            output.note(f"no report of {run}: {error}")
+            output.note(f"could not create a report of {run}: {error}")
     if not runs:
         output.note("no run was recorded")
     data = {"exit_code": code, "reports": [summary.to_dict() for summary in summaries]}

@@ -27,8 +27,8 @@ _NAME = 16
 @click.option(
     "--older-than",
     type=DURATION,
-    help="Prune runs that started more than DURATION ago, such as 30d; with --keep, only those "
-    "not among the last N.",
+    help="Prune runs that started more than DURATION ago, such as 30d. With --keep, the last N are "
+    "kept.",
 )
 @removal_options
 @runs_dir_option
@@ -42,15 +42,15 @@ def command(
     output: Output,
 ) -> Result:
     """List the recorded runs, or remove old ones.
-    The last run comes first. With `prune`, the runs beyond --keep and --older-than are shown, and
-    removed after a confirmation.
+    The last run comes first. `prune` lists the runs that --keep and --older-than select, and
+    removes them after a confirmation.
 
     A run that crashed is shown as interrupted. Running runs, and runs written to in the last two
     minutes, are never removed. Only run directories are removed.
     """
     limits = keep is not None or older_than is not None
     if action is None and (limits or removal.yes or removal.dry_run):
-        raise click.UsageError("runs are removed by `scalable runs prune`, with the same options")
+        raise click.UsageError("these options are for `scalable runs prune`, which removes runs")
     if action is not None and not limits:
         raise click.UsageError("give --keep N, --older-than DURATION, or both")
     where = (runs_dir or settings.runs_dir()).absolute()
@@ -65,14 +65,14 @@ def command(
     if chosen:
         rows, of_all = _rendered(chosen), f"{counted(len(chosen), 'run')} of {len(runs)}"
         text = f"{rows}{of_all} would be removed\n"
-        question = f"Remove {of_all}? Plans no longer learn from them."
+        question = f"Remove {of_all}? Later plans will not use them."
         if removal.approved(rows, question, output):
             removed, others = remove_runs(chosen)
             kept += others
             number = counted(len(removed), "run")
             text = f"removed {number}\n" if removed else "nothing was removed\n"
     for one in kept:
-        output.warn(f"{one.run_id} stays: {one.reason}")
+        output.warn(f"{one.run_id} is not removed: {one.reason}")
     data = {"removed": removed, "kept": [asdict(one) for one in kept]}
     return Result(text, {**data, "dry_run": removal.dry_run})
 

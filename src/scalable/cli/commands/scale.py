@@ -19,21 +19,21 @@ from scalable.records import find, status_of
 @optional_name_argument
 @click.argument("counts", nargs=-1, metavar="[TAG=N]...")
 @click.option(
-    "--yes", is_flag=True, help="Do not ask, not even when the target's limit is exceeded."
+    "--yes", is_flag=True, help="Do not ask for confirmation, even above the target's limit."
 )
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     metavar="AMOUNT",
-    help="Set the money that the cluster may spend in all.",
+    help="Set the total amount that the cluster may spend.",
 )
 def command(
     name: str | None, counts: tuple[str, ...], *, yes: bool, budget: float | None
 ) -> Result:
     """Set the numbers of workers, or the cluster's budget.
-    NAME may be left out if there is only one cluster. Counts are absolute. 0 empties a
-    pool. The command returns at once. Workers start and stop later, and busy workers finish their
-    tasks first.
+    NAME may be left out if there is only one cluster. Counts are absolute; 0 stops all
+    workers of a pool. The command returns at once. Workers start and stop in the background, and
+    busy workers finish their tasks first.
     """
     if name is not None and "=" in name:  # no cluster has such a name
         counts, name = (name, *counts), None

@@ -26,9 +26,9 @@ WIDTH = 100
 @click.option("--once", is_flag=True, help="Print the current state and exit.")
 def command(name: str | None, *, once: bool, output: Output) -> Result | None:
     """Watch pools, tasks, failures and costs in the terminal.
-    NAME is a cluster, or a session in another of your processes, by its name or its run's name.
-    Without NAME, list all running clusters and sessions. --once works without a terminal and
-    without extras.
+    NAME is the name of a cluster, or of a session in another of your processes, or of the session's
+    run. Without NAME, list all running clusters and sessions. --once needs neither a terminal nor
+    the package textual.
     """
     if not once:
         _run(name)
@@ -55,7 +55,7 @@ def _run(name: str | None) -> None:
             hint="pip install textual; scalable top --once works without it",
         )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("standard output is not a terminal: scalable top --once prints text")
+        raise click.UsageError("standard output is not a terminal: use scalable top --once")
 
     if name is not None:
         find(name)

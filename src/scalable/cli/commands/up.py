@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @manifest_argument
 @target_option("The target to start it on; by default SCALABLE_TARGET, local, or the only one.")
-@click.option(
-    "--name", metavar="NAME", help="Name of the cluster; by default composed of project and target."
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--name", metavar="NAME", help="Name of the cluster. Default: PROJECT-TARGET.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--no-wait", is_flag=True, help="Return before workers have started.")
 @click.option("--no-workers", is_flag=True, help="Start only the scheduler.")
 @click.option(
@@ -158,7 +156,7 @@ class _Wanted:
             with suppress(UnknownClusterError):
                 failed = status_of(find(name), time.time()).state == "failed"
                 self.output.warn(
-                    f"cluster {name!r} {'has failed' if failed else 'still starts'}: see "
+                    f"cluster {name!r} {'has failed' if failed else 'is still starting'}: see "
                     f"`scalable status {name}`, or delete it with `scalable down {name}`"
                 )
             raise

@@ -21,8 +21,8 @@ from scalable.units import counted
     "--check",
     "live",
     is_flag=True,
-    help="Also ask the live system, such as Slurm for its limits, of --target or else of the "
-    "target that would run. Nothing is started.",
+    help="Also check --target, or else the default target, against the live system, such as "
+    "Slurm's limits. Nothing is started.",
 )
 def command(manifest: Path | None, target: str | None, *, live: bool) -> Result:
     """Check a manifest; list every error with its position and a hint."""
@@ -57,8 +57,8 @@ def command(manifest: Path | None, target: str | None, *, live: bool) -> Result:
         words = f"target{'s' * (len(targets) != 1)} {', '.join(targets)}"
         lines.append(f"{path} is valid for {words}" + (f" ({warnings[0]})" if warnings else ""))
         if asked and len(targets) > 1:
-            only = f"Only {asked['checked']} was asked"
-            lines.append(f"{only}: check another target with --check --target")
+            only = f"Only {asked['checked']} was checked live"
+            lines.append(f"{only}: to check another one, use --check --target")
     else:
         counts = [counted(len(report.errors), "error"), *warnings]
         lines.append(f"{path} cannot be used: {', '.join(counts)}")
