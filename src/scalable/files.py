@@ -71,9 +71,9 @@ def check_replaceable(path: Path) -> None:
     kind = next((words for is_kind, words in _KINDS if is_kind(status.st_mode)), None)
     hint = "give the path of a file that you own, or of one that does not exist yet"
     if kind is not None:
-        raise ClusterError(f"{path} is {kind}: it is not replaced", hint=hint)
+        raise ClusterError(f"{path} is {kind}: it was not replaced", hint=hint)
     if status.st_uid != os.geteuid():
-        raise ClusterError(f"{path} belongs to another user: it is not replaced", hint=hint)
+        raise ClusterError(f"{path} belongs to another user: it was not replaced", hint=hint)
 
 
 def check_not_planted(path: Path) -> None:
@@ -120,7 +120,7 @@ def private_directory(path: Path) -> Path:
         missing.mkdir(mode=0o700, exist_ok=True)
     status = path.stat()
     if status.st_uid != os.geteuid():
-        raise ClusterError(f"{path} belongs to another user: no credentials are kept in it")
+        raise ClusterError(f"{path} belongs to another user: no credentials are written to it")
     if status.st_mode & _OTHERS:
         path.chmod(0o700)
     return path

@@ -101,7 +101,7 @@ def budget() -> float | None:
     if not 0 < amount < math.inf:
         raise ClusterError(
             f"{BUDGET}={written!r} is not a positive amount of money",
-            hint="write for example 12.50",
+            hint="write, for example, 12.50",
         )
     return amount
 

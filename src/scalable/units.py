@@ -27,7 +27,7 @@ def parse_bytes(text: str | int) -> int:
     """
     match = _BYTES.fullmatch(str(text))
     if match is None:
-        raise ValueError(f"{text!r} is not an amount of memory: write for example 20G or 512MiB")
+        raise ValueError(f"{text!r} is not an amount of memory: write, for example, 20G or 512MiB")
     number, prefix, binary, _ = match.groups()
     base = 1024 if binary else 1000
     return int(float(number) * base ** _EXPONENTS[prefix.lower()])
@@ -85,7 +85,7 @@ def parse_duration(text: str | float) -> float:
         seconds += float(match.group(1)) * _SECONDS[unit]
         position = match.end()
     if not compact or position != len(compact):
-        raise ValueError(f"{text!r} is not a duration: write for example 90s, 10m or 1h30m")
+        raise ValueError(f"{text!r} is not a duration: write, for example, 90s, 10m or 1h30m")
     return seconds
 
 
@@ -119,7 +119,7 @@ def parse_walltime(text: str | int) -> float:
         except ValueError:
             pass
         raise ValueError(
-            f"{text!r} is not a walltime: write for example 04:00:00, 1-12:00:00 or 4h"
+            f"{text!r} is not a walltime: write, for example, 04:00:00, 1-12:00:00 or 4h"
         )
     days, first, second, third = (int(part) if part else None for part in match.groups())
     if days is not None:
@@ -180,4 +180,4 @@ def parse_port_range(text: str) -> tuple[int, int]:
         first, last = int(match.group(1)), int(match.group(2) or match.group(1))
         if 1 <= first <= last <= 65535:
             return first, last
-    raise ValueError(f"{text!r} is not a range of ports: write for example 40000:41000")
+    raise ValueError(f"{text!r} is not a range of ports: write, for example, 40000:41000")

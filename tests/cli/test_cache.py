@@ -227,10 +227,8 @@ def test_files_of_killed_processes_are_counted_and_removed(store, invoke):
     left = put(store, 1).with_name(".tmp-killed")
     left.write_bytes(b"half")
     os.utime(left, (time.time() - DAY,) * 2)
-    assert (
-        "would remove 1 file of processes that ended" in invoke("cache", "prune", "--dry-run").out
-    )
-    assert "Remove 1 file of processes that ended from" in invoke("cache", "prune", code=2).err
+    assert "would remove 1 file of killed processes" in invoke("cache", "prune", "--dry-run").out
+    assert "Remove 1 file of killed processes from" in invoke("cache", "prune", code=2).err
     assert left.exists()
     assert "removed 1 file of processes" in invoke("cache", "prune", "--yes").out
     assert not left.exists()

@@ -247,7 +247,7 @@ def test_a_scheduler_that_is_gone_is_failed(invoke, recorded):
     child.wait()
     directory.write_scheduler({**directory.scheduler(), "pid": child.pid})
     value = json.loads(invoke("status", "one", "--format", "json").out)
-    assert (value["state"], value["reason"]) == ("failed", "its scheduler is gone")
+    assert (value["state"], value["reason"]) == ("failed", "its scheduler no longer runs")
     assert value["pools"]["model"]["running"] == 0
 
 
@@ -262,7 +262,7 @@ def test_names_that_mean_none_or_several(verb, invoke, recorded):
     result = invoke(*words, "two", *more)
     assert (result.code, result.out) == (5, "")
     more_of_logs = "; the logs of a stopped cluster are in logs/ of its run's record"
-    there_are = "there are: one" + (more_of_logs if verb == "logs" else "")
+    there_are = "known clusters: one" + (more_of_logs if verb == "logs" else "")
     assert result.err == f"error: there is no cluster 'two'\n  hint: {there_are}\n"
     result = invoke(*words, "one", *more)
     assert result.code == 5
@@ -445,7 +445,7 @@ def test_down_of_what_is_gone_is_fine(invoke, recorded):
     recorded("two")
     result = invoke("down", "one")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "there is no cluster 'one' (there are: two): nothing to do\n"
+    assert result.out == "there is no cluster 'one' (known clusters: two): nothing to do\n"
     value = json.loads(invoke("down", "one", "--yes", "--format", "json").out)
     assert value == {"version": 1, "name": "one", "id": None, "ended": False}
 

@@ -139,7 +139,7 @@ def test_a_running_cluster_has_its_workers(place, invoke, monkeypatch):
     [
         ("{", "it is not JSON"),
         ("[1]", "plan is not an object"),
-        ('{"version": 7, "plan": {}}', "version 7 is not known"),
+        ('{"version": 7, "plan": {}}', "version 7 is not supported"),
         ('{"target_name": "local"}', "plan has no 'provider_name'"),
     ],
 )

@@ -71,7 +71,7 @@ def test_faults_of_the_provider_and_the_bounds_are_reported(invoke, project):
     assert "scalable.yaml:7:18: error E_BAD_OPTION: max_workers 1 is less than" in result.out
     assert "hint: the smallest value that works is 3" in result.out
     # Both local targets say so of the component: it is said once.
-    assert result.out.count("preload_script needs a process of its own") == 1
+    assert result.out.count("preload_script needs a separate process") == 1
     assert invoke("validate").out.count("hint: set processes: true on target 'local'") == 1
     # Only the local targets have these faults.
     assert invoke("validate", "--target", "cluster").code == 0

@@ -110,7 +110,7 @@ def test_profiles_of_calls_in_pools(client, gate):
         failed.exception(timeout=60)
         assert failed.profile()["state"] == "failed"
         assert failed.profile()["duration_s"] >= 0
-        with pytest.raises(ValueError, match="has not ended"):
+        with pytest.raises(ValueError, match="has not finished"):
             waiting.profile()
         waiting.cancel()
         assert waiting.profile()["state"] == "cancelled"
@@ -131,7 +131,7 @@ def test_profiles_of_dask_futures(client, gate):
     future.result()
     assert client.profile(future)["duration_s"] >= 0.05
     waiting = client.submit(wait_for, gate, tag="a")
-    with pytest.raises(ValueError, match="has not ended"):
+    with pytest.raises(ValueError, match="has not finished"):
         client.profile(waiting)
     waiting.cancel()
     assert "children" in client.profile()  # Dask's own

@@ -151,9 +151,9 @@ def test_calls_that_run_at_once_share_nothing(open_session, left, tmp_path):
 
 def test_coroutines_and_clients_are_told_that_they_are_no_calls(open_session):
     with open_session(processes="false") as client:
-        with pytest.raises(ClusterError, match="none runs in this thread"):
+        with pytest.raises(ClusterError, match="no task runs in this thread"):
             client.submit(awaited, tag="main").result(timeout=60)
-        with pytest.raises(ClusterError, match="none runs in this thread"):
+        with pytest.raises(ClusterError, match="no task runs in this thread"):
             scalable.checkpoint()
 
 

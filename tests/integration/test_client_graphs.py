@@ -153,7 +153,7 @@ def test_a_failing_node_raises_its_own_error(client):
     [
         ({"b": (inc, "c"), "c": (inc, "b")}, ["a"], {}, "cycle: b -> c -> b"),
         ({}, ["a", "x"], {}, "no node 'x'"),
-        ({}, ["a", "a"], {}, "is twice in keys"),
+        ({}, ["a", "a"], {}, "occurs twice in keys"),
         ({}, ["a"], {"tags": {"x": "a"}}, "no node 'x'"),
         ({}, ["a"], {"tag": "nobody"}, "no pool has the tag 'nobody'"),
         ({"b": 1}, ["a"], {"tags": {"b": "nobody"}}, "no pool has the tag 'nobody'"),

@@ -111,7 +111,7 @@ class TestKeywordsMeanTheSame:
             ({"task": "reed"}, "did you mean 'read'"),
             ({"tag": "load", "n": 3}, "its workers have 2"),
             ({"tag": "other", "task": "read"}, "belongs to component 'load'"),
-            ({"n": 2}, "give the tag too"),
+            ({"n": 2}, "give tag= too"),
             ({"tag": 7}, "tag=7"),
         ],
         ids=str,

@@ -91,7 +91,7 @@ def test_equal_command_is_cached_until_a_file_changes(client, copy, tmp_path, ev
         ("sh -c 'kill -9 $$'", {}, "was killed by SIGKILL"),
         ("/nosuch/program", {}, "/nosuch/program cannot be started: .*No such file"),
         ("true", {"inputs": ["/nosuch/file"]}, "its input /nosuch/file does not exist"),
-        ("sh -c 'echo done'", {"outputs": ["out/nothing"]}, "has not written its output .*done"),
+        ("sh -c 'echo done'", {"outputs": ["out/nothing"]}, "did not write its output .*done"),
     ],
 )
 def test_failures_are_errors_that_say_why(client, tmp_path, template, options, words):

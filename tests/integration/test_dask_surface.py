@@ -226,7 +226,7 @@ def test_plugins_of_nannies_are_refused_where_there_are_none(caplog):
     with PoolCluster() as cluster, ScalableClient(cluster) as client:
         cluster.add_pool("a", entry("a"))
         client.register_plugin(OfNannies())  # the cluster may get workers with nannies
-        assert "OfNannies would do nothing: the workers of this cluster have no" in caplog.text
+        assert "OfNannies has no effect: the workers of this cluster have no" in caplog.text
         cluster.scale("a", 1)
         cluster.wait_for_workers(1, timeout=60)
         refused(lambda: client.register_plugin(OfNannies()), "use a WorkerPlugin")

@@ -126,7 +126,7 @@ async def test_a_pool_that_does_not_exist(on):
     await on.says(
         future,
         "no-pool",
-        "task KEY waits in vain: no pool 'x'; known tags: 'a'",
+        "task KEY waits and cannot run: no pool 'x'; known tags: 'a'",
         "give a known tag",
     )
 
@@ -134,7 +134,7 @@ async def test_a_pool_that_does_not_exist(on):
 @on_bed
 async def test_no_manager_is_attached(on):
     future = on.client.submit(same, 1, tag="a")
-    words = "task KEY waits in vain: no pool 'a'; known tags: none; no manager is attached to start"
+    words = "task KEY waits and cannot run: no pool 'a'; known tags: none; no manager is attached to start"
     await on.says(future, "no-manager", f"{words} workers", "attach a manager with .*")
 
 
@@ -248,7 +248,7 @@ async def test_a_cluster_that_ends(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")
     on.controller.ending = "it was idle"
-    words = "task KEY waits for pool 'a': the cluster ends: it was idle"
+    words = "task KEY waits for pool 'a': the cluster is stopping: it was idle"
     await on.says(future, "ending", words, "start a cluster, .*")
 
 
@@ -304,14 +304,14 @@ async def test_slots_of_two_pools_together(on):
     on.attach(a=1, b=1)
     future = on.client.submit(same, 1, resources={"a": 1, "b": 1})
     words = "it needs slots of pool 'a' and pool 'b', which no worker offers together"
-    await on.says(future, "resources", f"task KEY waits in vain: {words}", "give one tag .*")
+    await on.says(future, "resources", f"task KEY waits and cannot run: {words}", "give one tag .*")
 
 
 @on_bed
 async def test_more_slots_than_a_worker_has(on):
     on.attach(a=2)
     future = on.client.submit(same, 1, tag="a", n=3)
-    words = "task KEY waits in vain: it needs more slots than a worker of pool 'a' has: 2"
+    words = "task KEY waits and cannot run: it needs more slots than a worker of pool 'a' has: 2"
     await on.says(future, "slots", words, "take fewer slots .*")
 
 
@@ -325,7 +325,7 @@ async def test_a_worker_that_has_left_and_one_that_lacks_what_the_call_needs(on)
         options = {"workers": [worker.address], "resources": {"a": 2}}
         unable = on.client.submit(same, 2, **options)
         words = f"it is restricted to {worker.address}, without enough of what it needs: .*"
-        await on.says(unable, "restriction", f"task KEY waits in vain: {words}", "drop .*")
+        await on.says(unable, "restriction", f"task KEY waits and cannot run: {words}", "drop .*")
 
 
 # Calls that wait on a worker, or for other calls ----------------------------------------------
@@ -341,7 +341,7 @@ async def test_a_full_pool_and_the_priority(on):
         await on.says(
             running,
             "running",
-            "task KEY runs on worker a-1 for [0-9.]+ m?s(; it is expected to end in [0-9.]+ m?s)?",
+            "task KEY runs on worker a-1 for [0-9.]+ m?s(; it is expected to finish in [0-9.]+ m?s)?",
         )
         second = on.client.submit(same, 2, tag="a", priority=5)
         full = "task KEY waits on worker a-1 for a slot of pool 'a': its slot is taken, by tasks "
@@ -379,7 +379,7 @@ async def test_calls_whose_results_are_needed(on):
         three = on.client.submit(same, 1, one, two, tag="a")
         words = "task KEY waits for the results of 2 tasks: 1 runs, 1 waits for other tasks itself"
         words += f"; the first is {two.key}, which waits for other tasks"
-        await on.says(three, "dependencies", words, f"ask for an explanation of {two.key}")
+        await on.says(three, "dependencies", words, f"explain task {two.key}")
         ENDS["needed"].set()
 
 
@@ -393,7 +393,7 @@ async def test_a_call_that_waits_for_its_children_and_lends_its_slot(on):
     on.controller.scale({"a": 1})
     async with on.worker(cls=PoolWorker):
         parent = on.client.submit(ask_and_wait, "a", tag="a")
-        words = "task KEY runs on worker a-1 for [0-9.]+ m?s; it has submitted 1 task that has not ended"
+        words = "task KEY runs on worker a-1 for [0-9.]+ m?s; it has submitted 1 task that has not finished"
         words += ", and its slot is lent to other tasks"
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -401,7 +401,7 @@ async def test_a_call_that_waits_for_its_children_and_lends_its_slot(on):
             if found.details["lends"]:
                 break
             await asyncio.sleep(0.05)
-        await on.says(parent, "nested", words, "ask for an explanation of nap-.*")
+        await on.says(parent, "nested", words, "explain task nap-.*")
         ENDS.setdefault("child", threading.Event()).set()
         assert await parent == "child"
 
@@ -420,7 +420,7 @@ async def test_a_call_that_holds_the_slot_that_its_child_needs(on):
                 await asyncio.sleep(0.05)
             child = next(iter(children))
             words = f"task {re.escape(child)} waits for a slot of pool 'a' that task {parent.key} "
-            words += "holds, which has made it and waits for it: neither can continue"
+            words += "holds, which has submitted it and waits for it: neither can continue"
             await on.says(child, "held-slot", words, "add a worker to pool 'a', or cancel .*")
             async with on.worker(name="a-2"):
                 ENDS.setdefault("child", threading.Event()).set()
@@ -437,7 +437,7 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
     async with on.worker():
         done = on.client.submit(same, 1, tag="a")
         await done
-        words = "task KEY has ended [0-9.]+ m?s ago on worker a-1, and its result is available"
+        words = "task KEY has finished [0-9.]+ m?s ago on worker a-1, and its result is available"
         await on.says(done, "done", words)
         failed = on.client.submit(fail, 7, tag="a")
         await on.until(failed.key, "erred")
@@ -448,7 +448,7 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
         after = on.client.submit(same, failed, tag="a")
         await on.until(after.key, "erred")
         words = f"task KEY has failed because it needs task {failed.key}, which {words}"
-        await on.says(after, "failed", words, f"ask for an explanation of {failed.key}")
+        await on.says(after, "failed", words, f"explain task {failed.key}")
         await done.cancel()
         await on.says(done, "cancelled", "task KEY was cancelled", "submit the task again")
         failed.release()
@@ -585,6 +585,6 @@ def test_a_call_after_the_end_of_a_session_names_the_end_and_the_way_out():
         future.result,
         future.exception,
     ):
-        with pytest.raises(ClusterError, match="is closed and sends no tasks") as caught:
+        with pytest.raises(ClusterError, match="this client is closed") as caught:
             make()
         assert "`with` block" in caught.value.hint

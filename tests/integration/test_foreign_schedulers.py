@@ -38,7 +38,7 @@ def test_cancelling_leaves_the_connection_as_it_is(client):
 def test_profiles_are_said_to_be_missing(client):
     future = client.submit(double, 1)
     future.result(timeout=60)
-    with pytest.raises(ClusterError, match="keeps no profiles"):
+    with pytest.raises(ClusterError, match="does not record task profiles"):
         client.profile(future)
 
 

@@ -292,8 +292,8 @@ def test_calls_cannot_read_the_lifeline(shared):
     ("component", "target", "message"),
     [
         ({"preload_script": "setup.sh"}, {}, "must be a Python module (a .py file)"),
-        ({"setup": ["module load gcc"]}, {}, "setup needs a process of its own"),
-        ({"python": "/usr/bin/python3"}, {}, "python needs a process of its own"),
+        ({"setup": ["module load gcc"]}, {}, "setup needs a separate process"),
+        ({"python": "/usr/bin/python3"}, {}, "python needs a separate process"),
         (
             {"setup": ["module load gcc"]},
             {"provider": "kubernetes", "image": "i:1"},

@@ -184,7 +184,7 @@ ERRORS = [GeneratorExit(), asyncio.CancelledError(), KeyboardInterrupt(), System
 def test_a_call_that_raises_what_ends_a_coroutine_fails(session, error):
     with session.client.pool(tag="a") as pool:
         for submit in (partial(session.client.submit, tag="a"), pool.submit):
-            with pytest.raises(RuntimeError, match=rf"the task ended with {type(error).__name__}"):
+            with pytest.raises(RuntimeError, match=rf"the task raised {type(error).__name__}"):
                 submit(fail_with, error).result(timeout=30)
 
 

@@ -12,7 +12,7 @@ from scalable.client.attached import AttachedCluster
 from verbs import program, up
 
 WORDS = "for pool 'a': it has no workers; start some with `scalable scale news a=1`"
-ENDED = "cluster 'news' has ended: its end was requested"
+ENDED = "cluster 'news' has stopped: it was stopped on request"
 
 
 def nap(seconds):

@@ -290,7 +290,7 @@ def test_unknown_tags_labels_and_too_many_slots_are_errors_that_name_what_exists
             client.submit(square, 1, tag="post", slots=2)
         with pytest.raises(ClusterError, match="slots=0"):
             client.map(square, [1], tag="post", n=0)
-        with pytest.raises(ClusterError, match="give the tag too"):
+        with pytest.raises(ClusterError, match="give tag= too"):
             client.submit(square, 1, slots=2)
 
 
@@ -429,7 +429,7 @@ def test_unfinished_calls_at_the_end_are_named(manifest, caplog, eventually):
     told = manifest.parent / "told"
 
     def tell():
-        eventually(lambda: "the session ends with 4 unfinished tasks" in caplog.text)
+        eventually(lambda: "the session closes with 4 unfinished tasks" in caplog.text)
         told.touch()
 
     session = ScalableSession.from_yaml()

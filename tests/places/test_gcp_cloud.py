@@ -238,7 +238,7 @@ def test_a_program_that_fails_leaves_its_code_and_its_last_words(bed):
         (ended,) = await until(cloud, MachineState.ENDED)
         assert ended.exit_code == 1
         assert not ended.from_outside
-        assert ended.reason == "its program ended with code 1"
+        assert ended.reason == "its program exited with code 1"
         output, mark = await cloud.output(ended, "")
         assert "Traceback" in output
         assert await cloud.output(ended, mark) == ("", mark)

@@ -173,9 +173,9 @@ def test_no_tunnel_is_tried_again_to_a_pod_that_has_ended_or_is_gone(session, ku
             await ended(core_api, pod("short", "pass"))
         api = KubernetesApi(None)
         try:
-            with pytest.raises(TunnelClosedError, match="has ended"):
+            with pytest.raises(TunnelClosedError, match="has stopped"):
                 await PodDial(api, "default", "short", RELAY_PORT)()
-            with pytest.raises(TunnelClosedError, match="is gone"):
+            with pytest.raises(TunnelClosedError, match="no longer exists"):
                 await PodDial(api, "default", "absent", RELAY_PORT)()
         finally:
             await api.close()

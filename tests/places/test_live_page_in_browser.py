@@ -224,7 +224,7 @@ def test_a_call_that_nobody_knows_is_told(page, link):
     page.goto(page.url.partition("#")[0] + "#call/" + "%3Cb%3E" + "x" * 5000 + "%ED%A0%80/3")
     page.goto(page.url.partition("#")[0] + "#call/%3Cb%3Enone/3")
     page.wait_for_selector("#call-state:has-text('unknown')", timeout=60_000)
-    assert "does not know this task" in page.inner_text("#call")
+    assert "has no record of this task" in page.inner_text("#call")
     assert page.errors == []
 
 

@@ -313,7 +313,9 @@ def test_a_refused_submission_fails_at_once_with_slurms_message(
 
 
 def test_a_missing_interface_lists_those_that_exist(on_slurm):
-    with pytest.raises(ProviderError, match=r"no network interface 'ib9'.*there are: .*lo \(127"):
+    with pytest.raises(
+        ProviderError, match=r"no network interface 'ib9'.*choose one of: .*lo \(127"
+    ):
         SlurmCluster(interface="ib9")
 
 
@@ -321,7 +323,7 @@ def test_without_slurm_the_question_is_where_we_are(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with SlurmCluster(interface="lo") as cluster:
         cluster.add_container(tag="a")
-        with pytest.raises(ProviderError, match="not on the PATH.*is this a login node"):
+        with pytest.raises(ProviderError, match="not on PATH.*run this on a login node"):
             cluster.add_workers(n=1, tag="a")
 
 
@@ -401,7 +403,7 @@ def test_a_walltime_is_planned_for_and_not_suffered(on_slurm, tmp_path, eventual
         ('"00:20:00"', '"8-00:00:00"', "targets.hpc.walltime", "the limit is 7-00:00:00"),
         ("memory: 2G", "memory: 900G", "components.model.memory", "the largest node has"),
         ("cpus: 4", "cpus: 400", "components.model.cpus", "the largest node has 64"),
-        ("interface: lo", "interface: ib7", "targets.hpc.interface", "there are:.*lo"),
+        ("interface: lo", "interface: ib7", "targets.hpc.interface", "choose one of:.*lo"),
         (
             "cpus: 4",
             "mounts: {/no/such/place: /x}",

@@ -263,7 +263,7 @@ def test_a_refused_service_job_is_an_error_with_slurms_message(on_slurm, tmp_pat
 def test_discovery_without_slurm_finds_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert SlurmProvider().discover() == []
-    with pytest.raises(ProviderError, match="squeue is not on the PATH"):
+    with pytest.raises(ProviderError, match="squeue is not on PATH"):
         SlurmProvider().delete(str(uuid.uuid4()))
 
 

@@ -37,7 +37,7 @@ def test_a_closed_cluster_closes_its_clients_in_silence(tmp_path, workers):
     script.write_text(SCRIPT)
     done = run_python(script, workers, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{CLOSED}{CLOSED}closed\n"), done.stderr
-    lines = [line for line in done.stderr.splitlines() if "is left to itself" not in line]
+    lines = [line for line in done.stderr.splitlines() if "no longer waiting for it" not in line]
     assert lines == []
 
 

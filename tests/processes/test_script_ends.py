@@ -230,7 +230,7 @@ def test_a_session_that_is_closed_counts_the_calls_that_it_ends(script):
     )
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "ends with 51 unfinished tasks" in errors
+    assert "closes with 51 unfinished tasks" in errors
 
 
 def test_an_interrupt_while_the_session_starts(script, tmp_path, eventually):

@@ -46,7 +46,7 @@ def test_nothing_unfinished_ends_now():
 
 def test_unknown_running_times_and_missing_workers_are_named():
     unknown = RemainingPool("a", 1, [RemainingCalls("fit", 3, None)])
-    assert predict_rest([unknown]).reason == "no task of 'fit' has ended yet"
+    assert predict_rest([unknown]).reason == "no task of 'fit' has finished yet"
     nobody = RemainingPool("a", 0, [RemainingCalls("fit", 3, 1.0)])
     assert predict_rest([nobody]).reason == "pool 'a' has no workers"
 
@@ -58,7 +58,7 @@ def test_a_task_of_which_nothing_is_known_takes_as_long_as_others_with_a_wider_i
     assert both.low < both.seconds < both.high
     assert both.seconds >= alone.seconds
     assert both.high / both.low > alone.high / alone.low
-    assert "no task of 'small' has ended yet: as long as others, assumed" in both.reason
+    assert "no task of 'small' has finished yet: assumed to take as long as others" in both.reason
     # What has ended tells about what has not, also from another pool.
     ended = RemainingCalls("fit", 0, 2.0, 0.3, 30)
     pools = [RemainingPool("b", 0, [ended]), RemainingPool("a", 1, [small])]

@@ -150,7 +150,7 @@ def test_values_that_are_not_a_spec_are_refused(text):
     ((1,), "option odd is a tuple"),
     ({"in": [{1}]}, r"option odd\.in\[0\] is a set"),
     ({1: 2}, "option odd is a dict"),
-    (float("nan"), "option odd is not a number"),
+    (float("nan"), "option odd is NaN"),
 ])  # fmt: skip
 def test_an_option_without_a_json_form_is_refused_by_its_name(value, named):
     with pytest.raises(TypeError, match=named):

@@ -182,7 +182,7 @@ def test_the_url_of_a_page_with_tls_or_of_another_family_is_right():
 def test_no_token_goes_to_the_port_of_a_scheduler_that_is_gone():
     cluster = seen(directory := made())
     directory.write_scheduler({**GONE, "address": "tls://127.0.0.1:1", "dashboard": LINK})
-    with pytest.raises(ClusterError, match="has ended"):
+    with pytest.raises(ClusterError, match="has stopped"):
         page_of(cluster)
 
 

@@ -92,7 +92,7 @@ def test_an_image_that_would_be_an_option_is_refused(image):
 def test_an_option_that_begins_with_a_dash_is_refused(option):
     (found,) = refused({"targets": {"hpc": {"provider": "slurm", option: "--wrap=id"}}})
     assert found.path == ("targets", "hpc", option)
-    assert "begins with '-'" in found.message
+    assert "starts with '-'" in found.message
 
 
 @pytest.mark.parametrize(("key", "value"), [

@@ -45,7 +45,7 @@ def test_seconds_of_takes_numbers_and_durations(value, seconds):
 
 @pytest.mark.parametrize("value", ["5 parsecs", "", True, [1]])
 def test_seconds_of_names_the_argument_in_its_error(value):
-    with pytest.raises(ValueError, match=r"^timeout=.* is not a duration: write for example"):
+    with pytest.raises(ValueError, match=r"^timeout=.* is not a duration: write, for example,"):
         seconds_of("timeout", value)
 
 

@@ -82,7 +82,9 @@ class CachedFunction:
         while (found := self.store.get(key.digest, function=self.function)) is None:
             lease = self.store.lease(key.digest, f"{socket.gethostname()}:{os.getpid()}")
             if lease is None:
-                logger.debug("%s %s: another process computes it", key.function, key.digest[:12])
+                logger.debug(
+                    "%s %s: another process is computing it", key.function, key.digest[:12]
+                )
                 self.store.wait_for(key.digest, lambda: False)
                 kind = OutcomeKind.WAITED
                 continue

@@ -67,7 +67,7 @@ class Checkpoint:
             raise ClusterError(
                 f"this attempt no longer owns the checkpoint {self._path}: a later attempt of the "
                 "task has taken it over, or it was removed",
-                hint="let the task end; its worker was considered lost",
+                hint="its worker was considered lost; the later attempt continues the work",
             )
         return self._path
 
@@ -108,7 +108,8 @@ class Checkpoints:
         if not (self._root / group).is_dir():
             raise ClusterError(
                 f"the checkpoint directory {self._root} does not exist on {socket.gethostname()}",
-                hint="set local_cache of the project to a directory that all workers see, and "
+                hint="set local_cache of the project to a directory that all workers can access, "
+                "and "
                 "mount it in components that have an image",
             )
         place = self._root / group / sha256(call.encode("utf-8", "surrogatepass")).hexdigest()
@@ -129,7 +130,7 @@ class Checkpoints:
                 return Checkpoint(own, self._lease(own))
         raise ClusterError(
             f"cannot create the checkpoint {place}: {fault}",
-            hint="check whether the disk is full, or whether other clusters run the task",
+            hint="free disk space, or wait until no other cluster runs the same task",
         ) from fault
 
     def remove(self, group: str) -> None:

@@ -126,25 +126,25 @@ def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header
     """
     first = source.read(min(size, FIRST)) or b""
     if len(first) < _PREFIX:
-        raise Unreadable("torn", f"has {len(first)} bytes, less than any entry")
+        raise Unreadable("torn", f"has only {len(first)} bytes, too few for an entry")
     magic, version, length = _FIXED.unpack_from(first)
     if magic != MAGIC:
-        raise Unreadable("foreign", "is not a file of the cache")
+        raise Unreadable("foreign", "is not a cache entry")
     if version != VERSION:
         raise Unreadable("version", f"has version {version}; this release reads {VERSION}")
     end = _PREFIX + length
     if length > MAX_HEADER or end > size:
-        raise Unreadable("torn", f"has {size} bytes and a header of {length} bytes")
+        raise Unreadable("torn", f"has {size} bytes, too few for its header of {length} bytes")
     while len(first) < end:
         more = source.read(end - len(first))
         if not more:
-            raise Unreadable("torn", "ends within its header")
+            raise Unreadable("torn", "is incomplete: its header is cut off")
         first += more
     header = first[_PREFIX:end]
     digest = sha256(first[: _FIXED.size])
     digest.update(header)
     if digest.digest() != first[_FIXED.size : _PREFIX]:
-        raise Unreadable("corrupt", "has a header that differs from its digest")
+        raise Unreadable("corrupt", "has a header that does not match its digest")
     found = _parsed(header)
     if key is not None and found.entry.key != key:
         raise Unreadable("foreign", f"belongs to the key {found.entry.key[:12]}...")
@@ -167,7 +167,7 @@ def _parsed(header: bytes) -> Header:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Unreadable("foreign", f"has a header that cannot be read: {error!r}") from error
     if not _is_sound(found):
-        raise Unreadable("foreign", "has a header with values of other types")
+        raise Unreadable("foreign", "has a header with values of wrong types")
     return found
 
 
@@ -203,7 +203,7 @@ def read_payload(source: EntryReader, header: Header, begun: memoryview) -> Payl
             begun = _fill(memoryview(piece), source, begun, digest)
         pieces.append(piece)
     if digest.hexdigest() != header.digest:
-        raise Unreadable("corrupt", "has a payload that differs from its digest")
+        raise Unreadable("corrupt", "has a payload that does not match its digest")
     return Payload(tuple(pieces), header.read_only)
 
 
@@ -214,11 +214,11 @@ def check_payload(source: EntryReader, header: Header, begun: memoryview) -> Non
     while left > 0:
         more = source.read(min(left, CHUNK))
         if not more:
-            raise Unreadable("torn", "ends within its payload")
+            raise Unreadable("torn", "is incomplete: its payload is cut off")
         digest.update(more)
         left -= len(more)
     if digest.hexdigest() != header.digest:
-        raise Unreadable("corrupt", "has a payload that differs from its digest")
+        raise Unreadable("corrupt", "has a payload that does not match its digest")
 
 
 def _room(size: int) -> Buffer:
@@ -236,7 +236,7 @@ def _fill(view: memoryview, source: EntryReader, begun: memoryview, digest: Any)
         chunk = view[position : position + CHUNK]
         number = source.readinto(chunk)
         if not number:
-            raise Unreadable("torn", "ends within its payload")
+            raise Unreadable("torn", "is incomplete: its payload is cut off")
         digest.update(chunk[:number])
         position += number
     return begun[taken:]

@@ -42,7 +42,7 @@ class UnfollowedReferencesError(ScalableError):
         self.function, self.sentences = function, tuple(sentences)
         super().__init__(
             f"results of {function} are not cached: {'; '.join(self.sentences)}",
-            hint="list in depends_on=[...] what the result depends on there",
+            hint="add the values that the result depends on to depends_on=[...]",
         )
 
 

@@ -97,7 +97,7 @@ def digest_of_file(path: str | os.PathLike[str], known: FileDigests) -> str:
         with open(whole, "rb", buffering=0, opener=_opened) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(f"{whole} is not a regular file: it has no stable content")
+                raise OSError(f"{whole} is not a regular file: it cannot be hashed")
             digest = known.known(whole, status)
             if digest is not None:
                 return digest
@@ -109,7 +109,7 @@ def digest_of_file(path: str | os.PathLike[str], known: FileDigests) -> str:
         if _facts(after) == _facts(status):
             known.remember(whole, status, hashed.hexdigest())
             return hashed.hexdigest()
-    raise OSError(f"{whole} changed {ATTEMPTS} times while it was read: it has no stable content")
+    raise OSError(f"{whole} changed {ATTEMPTS} times while it was read: it cannot be hashed")
 
 
 def _opened(path: str, flags: int) -> int:

@@ -65,7 +65,7 @@ class Folder:
                 if status.st_uid != os.geteuid():
                     raise ClusterError(
                         f"{directory} belongs to another user (uid {status.st_uid}): no results "
-                        "are kept in it",
+                        "are stored in it",
                         hint=hint,
                     )
                 if status.st_mode & 0o077:
@@ -75,7 +75,7 @@ class Folder:
         except OSError as error:
             if not self._entries.is_dir():
                 raise ClusterError(
-                    f"cannot create the directory of results {self.path}: {error.strerror}",
+                    f"cannot create the results directory {self.path}: {error.strerror}",
                     hint="use a directory that you can write to",
                 ) from error
             logger.debug("could not change the permissions of %s: %s", self.path, error)

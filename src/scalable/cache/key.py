@@ -60,7 +60,7 @@ class KeyOptions:
     Attributes
     ----------
     version
-        Any value. A different value makes different keys.
+        Any value. A different value results in different keys.
     ignore
         Names of parameters that do not affect the result.
     depends_on

@@ -181,7 +181,10 @@ class Leases:
                 owned.touched = time.monotonic()
                 return owned
             if owned.leases:
-                logger.debug("the lease file of %s is gone; others will take them over", owner)
+                logger.debug(
+                    "the lease file %s no longer exists; other processes will take its leases over",
+                    owner,
+                )
         self._directory.mkdir(mode=0o700, exist_ok=True)
         path = self._directory / f"{TEMPORARY}owner.{secrets.token_hex(8)}"
         document = {"owner": owner, "process": identify_process()}

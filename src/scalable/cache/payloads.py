@@ -119,7 +119,9 @@ class _Unpickler(pickle.Unpickler):
             found = operator.attrgetter(rest)(found)
         own = getattr(found, "__module__", ""), getattr(found, "__qualname__", "")
         if not isinstance(found, type) or own != (_SCRIPT, name):
-            raise pickle.UnpicklingError(f"the class {name} of the script is not known here")
+            raise pickle.UnpicklingError(
+                f"the class {name} of the script is not defined in this process"
+            )
         return found
 
 

@@ -58,7 +58,7 @@ class ResultStore:
         text = os.fspath(url)
         fault = url_fault(text)
         if fault is not None:
-            raise ManifestError(f"the URL of a store of results {fault.problem}", hint=fault.hint)
+            raise ManifestError(f"the URL of the results store {fault.problem}", hint=fault.hint)
         #: Absolute URL of the store.
         self.url = absolute_url(text, Path.cwd())
         #: Largest size in bytes. Processes that store results enforce it once an hour. With None,
@@ -328,7 +328,7 @@ def _directory_of(url: str) -> Path | None:
 
 def _check_key(key: str) -> None:
     if not is_key(key):
-        raise ValueError(f"{key!r} is not the key of a task, which has 64 hexadecimal digits")
+        raise ValueError(f"{key!r} is not a task key: a key has 64 hexadecimal digits")
 
 
 # Collection ---------------------------------------------------------------------------------------

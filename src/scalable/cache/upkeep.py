@@ -78,7 +78,7 @@ class Upkeep:
                 if self._is_due():
                     self._reduce(limit)
         except (OSError, ScalableError) as error:
-            logger.debug("garbage in the store of results is not collected: %s", error)
+            logger.debug("could not collect garbage in the results store: %s", error)
 
     def _is_due(self) -> bool:
         """Return whether the last collection was an interval ago, by the store's clock."""
@@ -96,7 +96,7 @@ class Upkeep:
         found = self._store.collect(limit=limit if used.size <= limit else int(limit * REDUCED))
         if found.removed:
             logger.info(
-                "%s of %s were removed from the store of results, whose limit is %s",
+                "removed %s of %s from the results store, whose limit is %s",
                 counted(found.removed, "result"),
                 format_bytes(found.size),
                 format_bytes(limit),

@@ -186,7 +186,7 @@ def collection(
     kinds = (
         (found.removed, "result", f" of {format_bytes(found.size)}"),
         (checkpoints.number, "checkpoint", f" of {format_bytes(checkpoints.size)}"),
-        (found.leftovers, "file", " of processes that ended"),
+        (found.leftovers, "file", " of killed processes"),
     )
     lines = [f"{counted(number, noun)}{size}" for number, noun, size in kinds if number]
     verb = "would remove" if dry_run else "removed"

@@ -315,7 +315,7 @@ class ScriptTerminal:
             self._display.tail(tail)
 
     def _step_aside(self, why: str) -> None:
-        logger.debug("the live display ends: %s", why)
+        logger.debug("the live display stops: %s", why)
         self._display.close()
         self._pass_on(self._held.take_all())
 

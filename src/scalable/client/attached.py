@@ -291,8 +291,8 @@ class AttachedCluster(DisplayedCluster, Cluster):
         """
         for name in options.keys() - ADAPT_OPTIONS:
             raise ClusterError(
-                f"adapt({name}=...) cannot be sent to cluster {self.name!r}, which runs in "
-                "processes of its own",
+                f"adapt({name}=...) cannot be sent to cluster {self.name!r}, which runs in other "
+                "processes",
                 hint=f"give minimum=, maximum=, or one of {', '.join(sorted(ADAPT_OPTIONS))}",
             )
         if tag is None:
@@ -337,7 +337,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
 
     async def _delete(self) -> None:
         logger.debug("requesting cluster %s to stop", self.name)
-        await self._calls.end("its end was requested")
+        await self._calls.end("it was stopped on request")
         deadline = time.monotonic() + DELETE_TIMEOUT_S
         while await self._answers():
             if time.monotonic() > deadline:

@@ -314,10 +314,10 @@ class ScalableClient(HookedClient):
             Tag of the pool. Without a tag, any worker may run the task.
         slots
             Number of slots of one worker that the task takes. If the function itself has a
-            parameter ``slots``, the function gets the value. Give ``n`` for the number of slots
-            then.
+            parameter ``slots``, the function gets the value. In this case, use ``n`` for the
+            number of slots.
         n
-            Another name of ``slots``.
+            Another name for ``slots``.
         task
             Name of the task in the manifest, for records and plans. Without ``tag``, the task goes
             to the pool of the task's component.
@@ -327,8 +327,8 @@ class ScalableClient(HookedClient):
             draws random numbers runs each time. Actors are never shared.
         cache
             Whether the result is cached, so that an equal task of any later run gets the result
-            without running (see ``docs/resuming.md``). None leaves it to ``cache:`` of the task in
-            the manifest, and to :func:`scalable.cached`.
+            without running (see ``docs/resuming.md``). None applies ``cache:`` of the task in the
+            manifest, and :func:`scalable.cached`.
         errors
             ``raise``: the result of a failed task raises its exception. ``keep``: the result is a
             :class:`scalable.CallFailed`, whose truth value is False.
@@ -776,12 +776,12 @@ class ScalableClient(HookedClient):
         if not isinstance(key, Future):
             return super().profile(key, *args, **kwargs)
         if not self._ask("get_metadata", keys=[PROFILES], default=False):
-            raise ClusterError("the scheduler of this cluster keeps no profiles of tasks")
+            raise ClusterError("the scheduler of this cluster does not record task profiles")
         row = self._ask(Handler.PROFILE, key=key.key)
         if row is None and key.cancelled():
             return dict.fromkeys(PROFILE) | {"state": "cancelled"}
         if row is None:
-            raise ValueError(f"the task {key.key} has not ended")
+            raise ValueError(f"the task {key.key} has not finished")
         return row
 
     # Debugging ------------------------------------------------------------------------------------
@@ -879,13 +879,13 @@ class ScalableClient(HookedClient):
         return self.register_plugin(ShowOutput())
 
     def register_plugin(self, plugin: Any, name: str | None = None) -> Any:
-        """Register a plugin. ClusterError for a NannyPlugin if the workers have no nannies."""
+        """Register a plugin. Raises ClusterError for a NannyPlugin if workers have no nannies."""
         if isinstance(plugin, NannyPlugin):
             workers = self.scheduler_info()["workers"].values()
             if not any(worker.get("nanny") for worker in workers):
                 error = ClusterError(
-                    f"the NannyPlugin {type(plugin).__name__} would do nothing: the workers of "
-                    "this cluster have no nannies",
+                    f"the NannyPlugin {type(plugin).__name__} has no effect: the workers of this "
+                    "cluster have no nannies",
                     hint="use a WorkerPlugin, which runs in each worker, or `env:` of the "
                     "component for environment variables",
                 )
@@ -925,8 +925,8 @@ class ScalableClient(HookedClient):
     ) -> Iterator[ScalableClient]:
         """Set the pool of tasks that are submitted without ``tag`` or ``task`` in a block.
 
-        It is for libraries that submit tasks themselves, such as joblib with its Dask backend. It
-        holds for all threads, because such libraries submit from threads of their own.
+        Use it for libraries that submit tasks themselves, such as joblib with its Dask backend. It
+        applies to all threads, because such libraries submit tasks from their own threads.
 
         Parameters
         ----------
@@ -1013,7 +1013,7 @@ class ScalableClient(HookedClient):
                 "submit() or map() of the client for tasks that are to be retried",
                 task,
             )
-        logger.debug("executor made: %s", options)
+        logger.debug("created executor %s", options)
         return PoolExecutor(
             self._line,
             Dispatcher(self._line, options),

@@ -137,7 +137,7 @@ class Dispatcher:
     def close(self, error: BaseException | None = None) -> None:
         """Stop sending, and fail every waiting or running task with the error."""
         self.closed = True
-        error = error or ClusterError("the client was closed before the task had ended")
+        error = error or ClusterError("the client was closed before the task had finished")
         self.in_flight.close(error)
         self.held.close(error)
         unread = ClusterError(f"not all arguments were read: {self._line.why_closed}")
@@ -515,8 +515,8 @@ def _wait() -> None:
         if say_at is not None and time.monotonic() > say_at:
             say_at = None
             logger.warning(
-                "the script has ended, but it waits for %d tasks of its executors; "
-                "Ctrl-C cancels them",
+                "the script waits for %d unfinished tasks of its executors before it exits; Ctrl-C "
+                "cancels them",
                 calls,
             )
         time.sleep(LOOK_S)

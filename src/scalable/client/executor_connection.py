@@ -286,7 +286,7 @@ class ExecutorConnection:
         if key in self.followers:
             error = ClusterError(
                 "the task was lost: the cluster was restarted, or lost an object that it needs",
-                hint="send large objects again, and submit the task again",
+                hint="upload large objects again with send(), and submit the task again",
             )
             self.followers[key].erred(key, error)
 
@@ -420,7 +420,7 @@ class Notifications:
         self._ends = True
         name, reason = event[1]["name"], event[1]["reason"]
         error = ClusterError(
-            f"{f'cluster {name!r}' if name else 'the cluster'} has ended: {reason}",
+            f"{f'cluster {name!r}' if name else 'the cluster'} has stopped: {reason}",
             hint="start a cluster, and submit the tasks again",
         )
         logger.warning("%s", error.message)

@@ -226,7 +226,7 @@ class CallFuture(Future[_Result]):
     def successful(self) -> bool:
         """Return whether a finished task succeeded. Raises ValueError for an unfinished one."""
         if not self.done():
-            raise ValueError("the task has not ended")
+            raise ValueError("the task has not finished")
         return self._state == FINISHED and self._exception is None
 
     def __reduce__(self) -> Any:
@@ -240,7 +240,7 @@ class CallFuture(Future[_Result]):
         Values are None for a cancelled or lost task. Raises ValueError for an unfinished one.
         """
         if not self.done():
-            raise ValueError("the task has not ended")
+            raise ValueError("the task has not finished")
         state = "cancelled" if self._state != FINISHED else "succeeded"
         state = "failed" if self._exception is not None else state
         if self.measures is None:

@@ -208,7 +208,7 @@ def _check_names(graph: Graph, asked: list[Any], tags: Tags) -> None:
     for name in asked:
         _refuse_unknown(name, graph, "keys")
         if name in seen:
-            raise ClusterError(f"node {name!r} is twice in keys", hint="give each name once")
+            raise ClusterError(f"node {name!r} occurs twice in keys", hint="give each name once")
         seen.add(name)
     for name in tags:
         _refuse_unknown(name, graph, "tags=")
@@ -222,7 +222,7 @@ def _refuse_unknown(name: Any, names: Iterable[Any], place: str) -> None:
     hint = f"its nodes: {', '.join(known[:LISTED_NAMES])}{more}" if known else "it is empty"
     if isinstance(name, Iterable) and not isinstance(name, str | bytes):
         hint += "; several names are given as a list"
-    raise ClusterError(f"the graph has no node {name!r}, which {place} names", hint=hint)
+    raise ClusterError(f"the graph has no node {name!r}, given in {place}", hint=hint)
 
 
 def _refuse_cycles(needs: Mapping[Any, Iterable[Any]]) -> None:

@@ -106,7 +106,9 @@ class BundlesInFlight:
         for bundle in self._withdrawals.wanted(
             waiting, begun, self.slots, time.monotonic(), call_s
         ):
-            logger.debug("bundle %s is recalled, because it waits while others run", bundle.key)
+            logger.debug(
+                "bundle %s is recalled, because it waits for a slot while others run", bundle.key
+            )
             bundle.withdrawn = True
             self._line.interrupt(bundle.key, EVERY)
         if self._withdrawals.looks_again and not self._will_look:
@@ -121,7 +123,7 @@ class BundlesInFlight:
 
     def begun(self, key: str) -> None:
         if key in self._bundles:
-            logger.debug("bundle %s has begun", key)
+            logger.debug("bundle %s has started", key)
             self._bundles[key].begun = True
             if (begun := self._unbegun.pop(key, None)) is not None:
                 self._withdrawals.began(begun)
@@ -269,7 +271,7 @@ class BundlesInFlight:
         if isinstance(error, KilledWorker):
             again, given_up = judge_loss(bundle, error, self._sizing.mean_s or 0.0)
             logger.debug(
-                "bundle %s was lost with worker %s: %d of its tasks wait again",
+                "bundle %s was lost with worker %s: %d of its tasks are queued again",
                 key, error.last_worker, len(again),
             )  # fmt: skip
             if again and again[0] < min(given_up, default=len(bundle.numbers)):
@@ -360,7 +362,9 @@ class BundlesInFlight:
         self._unbegun.pop(bundle.key, None)
         self._ending[bundle.key] = bundle
         if left := bundle.left():  # cancelled with its bundle, or without a message
-            logger.debug("bundle %s has ended, %d of its tasks wait again", bundle.key, len(left))
+            logger.debug(
+                "bundle %s has finished, %d of its tasks are queued again", bundle.key, len(left)
+            )
             self.sent_before.note(bundle, [p for p in left if p in bundle.kept] or left[:1])
             self.first_tries.note(
                 bundle, left if bundle.begun else bundle.first_tries.keys() & left

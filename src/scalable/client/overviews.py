@@ -60,7 +60,7 @@ class DisplayedCluster:
         raise NotImplementedError
 
     def overview(self) -> Any:
-        """Return the current overview of the cluster: pools, tasks by name, predicted end.
+        """Return the current overview of the cluster: pools, tasks by name, predicted finish.
 
         Returns
         -------
@@ -196,7 +196,7 @@ def explain_executors(client: Client, line: ExecutorConnection, future: CallFutu
         return explain_call(ended_facts(future))
     place = line.wait_for(line.find, future)
     if future.call is None and place is None and not future.done():
-        raise ClusterError("this future stands for several tasks", hint="explain the pool")
+        raise ClusterError("this future stands for several tasks", hint="explain its pool instead")
     if place is not None and place.bundle is not None:
         asked: dict[str, Any] = {"key": place.bundle}
     else:

@@ -147,7 +147,7 @@ class Routing:
         options: dict[str, Any] = {}
         if tag is None:
             if n is not ONE_SLOT:
-                raise ClusterError("slots= counts slots of a pool: give the tag too")
+                raise ClusterError("slots= needs a pool: give tag= too")
         else:
             known = self._check(tag, n)
             if not known:
@@ -241,9 +241,9 @@ class Routing:
     def _check(self, tag: str, n: int) -> bool | None:
         """Return whether a tag is known (else the scheduler checks it), or None for any worker."""
         if not isinstance(tag, str):
-            raise ClusterError(f"tag={tag!r}: a tag is a string, the name of a pool")
+            raise ClusterError(f"tag={tag!r}: a tag must be a string, the name of a pool")
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ClusterError(f"slots={n!r}: a task takes a positive whole number of slots")
+            raise ClusterError(f"slots={n!r}: slots must be a positive whole number")
         if self._known.slots.get(tag, 0) < n:
             if not self._can_ask():
                 return False  # the scheduler checks the task by its annotation
@@ -258,7 +258,7 @@ class Routing:
             raise self._unknown(tag)
         if not fits({tag: n}, tag, slots[tag]):
             raise ClusterError(
-                f"slots={n} of tag {tag!r}: its workers have {slots[tag]}",
+                f"slots={n} of tag {tag!r}: each of its workers has only {slots[tag]}",
                 hint="known tags: "
                 + ", ".join(f"{t!r} ({s} slots)" for t, s in sorted(slots.items())),
             )

@@ -218,7 +218,7 @@ class Tunnel:
                         return found
         except TimeoutError:
             raise TunnelClosedError(
-                f"there was no tunnel for {self._kept_s:g} s: {self.fault}"
+                f"the tunnel was interrupted for {self._kept_s:g} s: {self.fault}"
             ) from None
 
     async def _tried(self, line: _Line) -> tuple[Carrier, Buffer] | None:
@@ -226,7 +226,7 @@ class Tunnel:
         if self._gone is not None:
             raise TunnelClosedError(self._gone)
         if line.fresh and line.end.stream.ended_here:
-            raise TunnelClosedError("it was closed before it was open")
+            raise TunnelClosedError("it was closed before the tunnel was established")
         try:
             found = await self._attempt(line)
         except TunnelClosedError:
@@ -236,7 +236,7 @@ class Tunnel:
             refused = isinstance(error, ConnectionRefusedError)
             self._refused_at = (self._refused_at or now) if refused else 0.0
             if self._answers and refused and now - self._refused_at > REFUSED_S:
-                raise TunnelClosedError(f"the scheduler has ended: {error}") from error
+                raise TunnelClosedError(f"the scheduler has stopped: {error}") from error
             self._failures += 1
             self._interrupted(str(error) or "no answer in time")
             await asyncio.sleep(pause_s(self._failures))

@@ -246,4 +246,4 @@ class AttachedDeployment:
         """Stop the cluster and delete everything that belongs to it."""
         self.close()
         if not end(self.directory.id):
-            raise ClusterError(f"cluster {self.directory.id} has ended already")
+            raise ClusterError(f"cluster {self.directory.id} has already stopped")

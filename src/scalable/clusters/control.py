@@ -48,7 +48,7 @@ def ask(
     if not tunnelled and is_alive(known) is None and is_loopback(known["address"]):
         connect_s = min(connect_s, ELSEWHERE_TIMEOUT_S)
         hint = f"it listens only on the machine of {place_of(known)}: log in there or set interface"
-    logger.debug("asking the scheduler of %s at %s", name, known["address"])
+    logger.debug("querying the scheduler of %s at %s", name, known["address"])
 
     try:
         return ask_at(known["address"], pem, question, timeout_s, connect_s)
@@ -96,7 +96,7 @@ def _ask_session(
             f"session {name!r} in process {pid} cannot be reached from other processes",
             hint="start it with `scalable up` or detach=True to reach it from elsewhere",
         )
-    logger.debug("asking session %s in process %s", name, pid)
+    logger.debug("querying session %s in process %s", name, pid)
 
     from scalable.protocol.private_socket import SocketComm
 

@@ -287,8 +287,8 @@ def require_pools(spec: DeploymentSpec) -> None:
     """Raise NotImplementedError if the target's provider has no detached clusters."""
     if not hasattr(provider_class(spec.provider_name), "pools"):
         raise NotImplementedError(
-            f"target {spec.target_name!r}: provider {spec.provider_name!r} has no detached "
-            "clusters in this version; a session without detach=True ends with its process"
+            f"target {spec.target_name!r}: provider {spec.provider_name!r} cannot start detached "
+            "clusters in this version; a session without detach=True stops with its process"
         )
 
 

@@ -237,7 +237,7 @@ class Deployment:
         controller = _controller_of(self.cluster)
         if controller is None:
             raise ClusterError(
-                f"provider {self._provider.name!r} does not count the costs of its clusters"
+                f"provider {self._provider.name!r} does not track the costs of its clusters"
             )
         return controller
 

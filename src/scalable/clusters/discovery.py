@@ -68,7 +68,7 @@ def list_clusters(*, with_remains: bool = False) -> ClusterListing:
     Parameters
     ----------
     with_remains
-        True to keep such records, and list them as failed clusters.
+        True to keep the records of killed sessions, and list these as failed clusters.
     """
     unanswered = ask_places()[1]
     recorded, errors = _recorded()

@@ -97,7 +97,9 @@ def _mark(directory: ClusterDirectory, stage: str = "deleting") -> None:
         directory.set_stage(stage)
     except (OSError, ClusterError) as error:
         logger.warning(
-            "cluster %s ends, although it cannot be marked as deleting: %s", directory.id, error
+            "cluster %s is being stopped, although it cannot be marked as deleting: %s",
+            directory.id,
+            error,
         )
 
 
@@ -105,13 +107,13 @@ def _refuse_embedded(directory: ClusterDirectory, record: ClusterRecord) -> None
     """Raise ClusterError if an embedded cluster may still run."""
     reason = why_ended(directory)
     if reason is not None:
-        logger.warning("cluster %r has ended: %s", record.name, reason)
+        logger.warning("cluster %r has stopped: %s", record.name, reason)
         return
     creator = record.creator
     place = f"process {creator.get('pid')}" if is_alive(creator) else place_of(creator)
     raise ClusterError(
         f"cluster {record.name!r} runs in {place} of its user",
-        hint="it ends with that process, or with the session's close()",
+        hint="call close() of its session, or stop that process",
     )
 
 
@@ -133,12 +135,12 @@ def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: Cl
         _mark(directory, "made")
         silence = format_duration(max(0.0, silent_s(directory, record)))
         raise ClusterError(
-            f"the scheduler of cluster {record.name!r}, {place_of(known)}, "
-            f"cannot be requested to stop: {error.message}; its last status is {silence} old",
-            hint=f"run `scalable down {record.name}` there; or here, once there has been no "
-            f"new status for {format_duration(SILENCE_S)}",
+            f"could not stop the scheduler of cluster {record.name!r}, {place_of(known)}: "
+            f"{error.message}; it last wrote its status {silence} ago",
+            hint=f"run `scalable down {record.name}` there, or here {format_duration(SILENCE_S)} "
+            "after its last status",
         ) from error
-    logger.warning("cluster %r is considered ended: %s", record.name, reason)
+    logger.warning("cluster %r is considered stopped: %s", record.name, reason)
 
 
 def _ask_to_end(directory: ClusterDirectory) -> None:
@@ -146,7 +148,7 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
     known = directory.scheduler()
     if known is None:
         return
-    control.ask(directory, lambda scheduler: scheduler.end("its end was requested"))
+    control.ask(directory, lambda scheduler: scheduler.end("it was stopped on request"))
     for manager, its in directory.managers().items():
         if is_alive(its) is False:  # the scheduler would wait for it in vain
             _report_gone(directory, manager, its.get("nonce", ""))
@@ -212,7 +214,7 @@ def _delete(provider: str, cluster_id: str) -> ProviderError | None:
     except UnknownProviderError:
         # Registered at run time by a process that has exited, or removed from this machine.
         logger.warning(
-            "provider %r of cluster %s is not available here: what it started is not searched for",
+            "provider %r of cluster %s is not available here: its resources are not searched for",
             provider,
             cluster_id,
         )
@@ -260,7 +262,7 @@ def why_ended(directory: ClusterDirectory) -> str | None:
     alive = is_alive(known)
     if alive is None:
         return _why_silent(directory, record, known)
-    return None if alive else f"process {known.get('pid')} of its scheduler has ended"
+    return None if alive else f"process {known.get('pid')} of its scheduler has exited"
 
 
 def identity(directory: ClusterDirectory, record: ClusterRecord) -> Mapping[str, Any] | None:
@@ -281,7 +283,7 @@ def _why_job_ended(directory: ClusterDirectory, record: ClusterRecord) -> str | 
     if services.SCHEDULER in states:
         return None
     if services.SCHEDULER in directory.services():
-        return "the job of its scheduler is not in the queue any more"
+        return "its scheduler's job is no longer in the queue"
     return _why_never_started(record)
 
 
@@ -320,8 +322,8 @@ def _why_silent(
     lasting = format_duration(max(WATCH_S, silence))
     return (
         f"{place_of(known)}, where its scheduler ran, does not answer and has written no status "
-        f"for {lasting}; what is left there cannot be stopped from here, and exits by itself "
-        "without the scheduler"
+        f"for {lasting}; its other programs there cannot be stopped from here, but exit without "
+        "the scheduler"
     )
 
 
@@ -440,11 +442,11 @@ def _leftovers() -> Iterator[tuple[Path, str]]:
             yield path, "it holds no record of a cluster"
     for path in _directories(settings.state_dir() / "embedded"):
         if _owner_is_gone(path / OWNER) and _unchanged_s(path) > FRESH_S:
-            yield path, "the process whose workers used it is gone"
+            yield path, "the process whose workers used it no longer runs"
     for path in _directories(settings.state_dir() / "guests"):
         managers = list(path.glob(f"managers/*/{MANAGER}"))
         if all(_owner_is_gone(its) for its in managers) and _unchanged_s(path) > GUEST_S:
-            yield path, "the managers of that cluster elsewhere are gone"
+            yield path, "the managers of that cluster on other machines no longer run"
 
 
 def _directories(parent: Path) -> list[Path]:

@@ -92,7 +92,7 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
     spec = stored_spec(directory, manager)
     known = wait_for_scheduler(directory)
     if not known.get("address"):
-        raise ClusterError(f"the scheduler of cluster {record.name!r} has written no address")
+        raise ClusterError(f"the scheduler of cluster {record.name!r} has not written its address")
     home = directory.manager_directory(manager)
     log_dir = known.get("log_dir") or home / "logs"
     return ManagerConfig(
@@ -131,7 +131,7 @@ def wait_for_scheduler(directory: ClusterDirectory) -> Mapping[str, Any]:
         if known is not None:
             return known
         if not directory.path.exists():
-            raise ClusterError("the cluster was deleted while it started")
+            raise ClusterError("the cluster was deleted while it was starting")
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"the scheduler of the cluster in {directory.path} did not listen within "
@@ -266,7 +266,7 @@ class ManagerProcess:
             )
             self._reconciler.inventory.leave()
         else:
-            logger.info("manager %r leaves at once", self.config.manager)
+            logger.info("manager %r exits at once", self.config.manager)
 
     async def _stay(self, calls: SchedulerCalls) -> int:
         reconciler, told = self._reconciler, False
@@ -290,7 +290,7 @@ class ManagerProcess:
                 )
             done = self._leaving and not reconciler.inventory.existing()
             if reconciler.end_wanted:
-                logger.info("cluster %r ends", self.config.cluster_name)
+                logger.info("cluster %r is stopping", self.config.cluster_name)
             if done or reconciler.end_wanted or self._leaving > 1:
                 await reconciler.close()
                 await _quietly(calls, self.config.manager, self.nonce, gone=True)
@@ -319,7 +319,7 @@ def _way_out(holder: Mapping[str, Any] | None) -> str | None:
     its = holder["identity"]
     return (
         f"that manager is process {its.get('pid')} on {its.get('host')} and reported "
-        f"{holder['silent_s']:.0f} s ago; choose another --id, or try again when it is gone"
+        f"{holder['silent_s']:.0f} s ago; choose another --id, or try again when it has stopped"
     )
 
 

@@ -141,7 +141,7 @@ class RemoteCluster(ClusterDirectory):
         if scheduler is None and record.stage == "creating" and is_alive(record.creator):
             return "creating", None
         if scheduler is None or scheduler.state in ("completed", "failed"):
-            return "failed", (scheduler and scheduler.reason) or "its scheduler is gone"
+            return "failed", (scheduler and scheduler.reason) or "its scheduler no longer exists"
         if scheduler.state == "pending":
             return "starting", scheduler.reason or "its scheduler has not started yet"
         if not self._is_named():
@@ -305,7 +305,7 @@ def _taken(
 ) -> ClusterRecord:
     """Return a copied record without the fields that could affect this machine."""
     if record.id != cluster_id or str(uuid.UUID(cluster_id)) != cluster_id:
-        raise ClusterError(f"its record is of another cluster: {record.id!r:.80}")
+        raise ClusterError(f"its record belongs to another cluster, {record.id!r:.80}")
     names.CLUSTER.require(record.name)
     return dataclasses.replace(
         record,

@@ -118,7 +118,7 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
         ) from error
     if provider_traits(provider).on_this_machine:
         raise ClusterError(
-            f"manager {manager!r} was {place} and has ended: its workers are processes of that "
+            f"manager {manager!r} was {place} and has exited: its workers are processes of that "
             "machine and can be taken over only there",
             hint=again,
         )

@@ -89,7 +89,7 @@ def _is_process(directory: ClusterDirectory, service: str, spec: DeploymentSpec)
         if spec.options.get("manager") == "here" and not record.creator:
             raise ClusterError(
                 f"manager {service!r} of cluster {record.name!r} is a process of the machine where "
-                "the cluster was made",
+                "the cluster was created",
                 hint=f"run `scalable manager restart {record.name}` there",
             )
         return spec.provider_name != record.services or spec.options.get("manager") == "here"
@@ -259,9 +259,9 @@ class _Ends:
             if self._managers or service == SCHEDULER:
                 shown = service_name(service)
                 raise ClusterError(
-                    f"{shown} of cluster {name!r} ended: {line or 'no output'}",
+                    f"{shown} of cluster {name!r} exited: {line or 'no output'}",
                     hint=f"`scalable logs {name} --worker {shown}` shows its output; `scalable up` "
-                    f"starts it again, `scalable down {name}` removes the cluster",
+                    f"restarts it, `scalable down {name}` removes the cluster",
                 )
         if status.state in ("failed", "stale", "deleting", "unreachable"):
             raise ClusterError(

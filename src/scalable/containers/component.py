@@ -210,7 +210,7 @@ def prove(request: ContainerRequest) -> None:
     mismatch = describe_mismatch(read_versions(), found)
     fault = lacking(request.image, found.packages)
     if fault is None and mismatch is not None:
-        fault = f"image {request.image!r} does not fit: {mismatch}"
+        fault = f"image {request.image!r} is not suitable: {mismatch}"
     if fault is not None:
         raise ProviderError(
             fault, hint=f"{ADVICE}; or use this machine's Python with runtime: host"
@@ -267,7 +267,7 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.Complete
         )
     except subprocess.TimeoutExpired as error:
         raise ProviderError(
-            f"{_verb(command)} did not end within {timeout_s:g} s", transient=True
+            f"{_verb(command)} did not finish within {timeout_s:g} s", transient=True
         ) from error
     except OSError as error:
         raise ProviderError(f"{_verb(command)} cannot be started: {error}") from error

@@ -175,7 +175,7 @@ class ClientHere:
                 self._found = get_client()
             except ValueError:
                 raise ClusterError(
-                    "an unpickled client can be used only where there is another client",
+                    "an unpickled client works only in a process that has another client",
                     hint="use it within a task, or connect with scalable.connect()",
                 ) from None
         return getattr(self._found, name)
@@ -251,8 +251,7 @@ class HookedClient(Client):
         refuse_in_child(self._process)
         if self.status == "closed" or (loop is not None and loop.asyncio_loop.is_closed()):
             raise self._ended or ClusterError(
-                "this client is closed and sends no tasks: its session, or its connection to a "
-                "cluster, has ended",
+                "this client is closed: its session, or its connection to a cluster, was closed",
                 hint="submit tasks within the `with` block of a session, or open it again",
             )
 
@@ -363,8 +362,9 @@ class HookedClient(Client):
         return self._scheduler_identity
 
     def scheduler_info(self, n_workers: int = -1, **kwargs: Any) -> Any:
-        """Return the scheduler's answer to this request. Dask returns the latest of all answers.
-        Its own periodic requests are answered without workers.
+        """Return the scheduler's answer to this request.
+        Dask would return the latest answer, which may be to one of its periodic requests: these
+        answers contain no workers.
         """
         if self.asynchronous:
             return super().scheduler_info(n_workers, **kwargs)
@@ -495,7 +495,7 @@ def _pickle_loads(header: dict[str, Any], frames: list[Any]) -> Any:
 
 def not_loaded(what: str, ended: BaseException) -> RuntimeError:
     """Return the error to raise instead of one that would stop the event loop."""
-    return RuntimeError(f"{what} cannot be loaded here: unpickling it ended with {ended!r}")
+    return RuntimeError(f"{what} cannot be loaded here: unpickling it raised {ended!r}")
 
 
 def _load_error(data: Any) -> Any:
@@ -510,7 +510,9 @@ def _load_error(data: Any) -> Any:
         return not_loaded("the error of the task", ended)
     if isinstance(error, BaseException):
         return error
-    return RuntimeError(f"the error of the task became {error!r} here, which is not an exception")
+    return RuntimeError(
+        f"the error of the task was unpickled as {error!r}, which is not an exception"
+    )
 
 
 #: Lines that are kept of a long traceback: the first ones, and the last ones.

@@ -145,7 +145,7 @@ class SharingTCP(TCP):
         whole = list(msg.frames)
         try:
             if self.sharer is None:
-                raise RefusedSegmentError("no memory is shared on this connection")
+                raise RefusedSegmentError("this connection does not share memory")
             for number in msg.header["opened"]:
                 self._lent.pop(number, None)
             for place, number, *part in msg.header["parts"]:

@@ -47,7 +47,7 @@ def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
     try:
         comm.send(message)
     except CommClosedError:
-        logger.debug("%s is not sent: the connection has ended", message.get("op"))
+        logger.debug("%s is not sent: the connection was closed", message.get("op"))
 
 
 def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None:

@@ -110,7 +110,8 @@ class CarriedNode(GraphNode):
                 # Other versions may be loaded here: no task may run them silently.
                 raise ImportError(
                     f"Task {self.shown!r} on {importer.name}: the version of the workflow's code "
-                    "that it needs did not reach the worker; its log has the reason. Submit the "
+                    "that it needs did not reach the worker; the worker's log contains the reason. "
+                    "Submit the "
                     "task again; after many versions, only the later ones are kept."
                 )
             importer.use(self.code)

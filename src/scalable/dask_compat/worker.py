@@ -159,7 +159,7 @@ def failure_for_clients(
             event.exception_text = error_text(error)
         return event
     changed = ExecuteFailureEvent.from_exception(
-        told or RuntimeError(f"the task ended with {error!r}"),
+        told or RuntimeError(f"the task raised {error!r}"),
         key=event.key,
         run_id=event.run_id,
         start=event.start,

@@ -256,10 +256,12 @@ class EntryLauncher:
     async def _stop(self, name: UnitName) -> None:
         created, task = self._objects.pop(name, None), self._starts.pop(name, None)
         if task is not None and not task.done():
-            logger.debug("worker %s: its start has to end first", name)
+            logger.debug("worker %s: waiting until it has started", name)
             await asyncio.wait([task], timeout=START_TIMEOUT_S)
         if task is not None and not task.done():
-            logger.warning("worker %s has not started in %g s: cancelled", name, START_TIMEOUT_S)
+            logger.warning(
+                "worker %s has not started within %g s: cancelled", name, START_TIMEOUT_S
+            )
             task.cancel()
             await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
         if created is None or getattr(created, "status", None) is Status.closed:
@@ -274,7 +276,9 @@ class EntryLauncher:
         await asyncio.wait([closing], timeout=CLOSE_TIMEOUT_S)
         if not closing.done():
             logger.warning(
-                "worker %s has not closed within %g s and is left to itself", name, CLOSE_TIMEOUT_S
+                "worker %s has not closed within %g s; no longer waiting for it",
+                name,
+                CLOSE_TIMEOUT_S,
             )
         elif not closing.cancelled() and (error := closing.exception()) is not None:
             logger.warning("worker %s failed to close: %r", name, error)

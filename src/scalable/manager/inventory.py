@@ -41,7 +41,7 @@ class Inventory:
             names.TAG.require(pool.tag)
         with self.changing:
             if pool.tag in self.pools:
-                raise ClusterError(f"{shown(pool.tag)} exists already")
+                raise ClusterError(f"{shown(pool.tag)} already exists")
             self.pools[pool.tag] = pool
         if hasattr(pool.launcher, "on_change"):
             pool.launcher.on_change = self._on_change
@@ -78,7 +78,7 @@ class Inventory:
         if count > before and pool.template is None:
             raise ClusterError(
                 f"{shown(tag)} has no template to start workers from",
-                hint="give PoolCluster worker=, or add entries to worker_spec",
+                hint="pass worker= to PoolCluster, or add entries to worker_spec",
             )
         return before
 

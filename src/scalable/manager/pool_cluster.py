@@ -81,7 +81,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     Attributes
     ----------
     manager
-        The worker manager in this process. Its own attributes are for this package.
+        The worker manager in this process. Its attributes are internal.
 
     Examples
     --------
@@ -241,8 +241,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         """
         if self.new_spec is None:
             raise ClusterError(
-                "new_worker_spec() is about the pool without a tag, which has no template",
-                hint="use scale(tag, n) or add_pool(), or give PoolCluster worker=",
+                "new_worker_spec() needs a template for the pool without a tag",
+                hint="use scale(tag, n) or add_pool(), or pass worker= to PoolCluster",
             )
         return super().new_worker_spec()
 

@@ -266,7 +266,7 @@ def choose_target(
     """
     asked = os.environ.get(settings.RUN_TARGET) or target or os.environ.get(settings.TARGET)
     if target and asked != target:
-        logger.warning("--target %s wins over target=%r of the workflow", asked, target)
+        logger.warning("--target %s overrides target=%r of the workflow", asked, target)
     if asked:
         return asked
     for name, provider in targets.items():

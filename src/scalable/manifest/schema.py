@@ -105,7 +105,9 @@ class Retries(Record):
 
     count: NonNegativeInt = Field(description="Maximum number of retries of one task.")
     backoff: Duration | None = Field(
-        default=None, description="Time before the first retry. Each later pause is twice as long."
+        default=None,
+        description="Time before the first retry. Each later pause is twice as long as the one "
+        "before.",
     )
     on: tuple[ErrorName, ...] = Field(
         default=(), description="Exceptions that are retried, such as OSError. Default: all."
@@ -158,7 +160,9 @@ KeepResults = Annotated[
 class Project(Record):
     """The project."""
 
-    name: ProjectName = Field(description="Name of the project, part of run and cluster names.")
+    name: ProjectName = Field(
+        description="Name of the project. Names of runs and clusters contain it."
+    )
     default_storage: StorageUrl | None = Field(
         default=None,
         description="Storage for results: a directory, or a file:, s3://, gs:// or memory:// URL.",
@@ -190,9 +194,12 @@ def _python_module(path: str) -> str:
 class SecretSource(Record):
     """Source of a secret value. Exactly one of the two keys must be given."""
 
-    env: Text | None = Field(default=None, description="Your environment variable.")
+    env: Text | None = Field(
+        default=None, description="Environment variable of your shell with the value."
+    )
     file: Text | None = Field(
-        default=None, description="File on your machine. A line break at its end is ignored."
+        default=None,
+        description="File on your machine with the value. A line break at its end is ignored.",
     )
 
     @model_validator(mode="after")
@@ -229,12 +236,12 @@ class Component(Record):
     )
     gpus: NonNegativeInt = Field(default=0, description="GPUs that one worker reserves.")
     slots: PositiveInt = Field(default=1, description="Number of tasks that a worker runs at once.")
-    mounts: TextMap = Field(default={}, description="Path on the host: path in the container.")
+    mounts: TextMap = Field(default={}, description="Paths in the container, by path on the host.")
     env: Environment = Field(default={}, description="Environment variables of the workers.")
     secrets: Secrets = Field(
         default={},
-        description="Secret variables of the workers, kept out of records, scripts and logs: name: "
-        "{env: NAME} or {file: PATH}, or a list of your environment variables.",
+        description="Secret environment variables, which are not in records, scripts or logs. A "
+        "map from name to {env: NAME} or {file: PATH}, or a list of your environment variables.",
     )
     preload_script: Annotated[Text, AfterValidator(_python_module)] | None = Field(
         default=None, description="Python module that a worker runs before its first task."
@@ -297,7 +304,8 @@ class Target(Record):
     )
     adaptive: Bounds | None = Field(
         default=None,
-        description="Minimum and maximum of the total number of workers, which follows the load.",
+        description="Minimum and maximum total number of workers. Within them, the number follows "
+        "the load.",
     )
     idle_timeout: Duration | None = Field(
         default=None, description="Time without work after which the cluster stops, such as 30min."
@@ -307,7 +315,7 @@ class Target(Record):
     )
     manager_grace: Duration | None = Field(
         default=None,
-        description="Time without a manager's heartbeat after which its idle workers stop.",
+        description="Time after a manager's last heartbeat at which its idle workers stop.",
     )
     spill_after: Duration | None = Field(
         default=None,
@@ -323,7 +331,7 @@ class Target(Record):
     )
     budget: PositiveFloat | None = Field(
         default=None,
-        description="Money that a cluster may spend. Pools stop growing when 80 % of it is spent.",
+        description="Amount that a cluster may spend. Pools stop growing when 80 % of it is spent.",
     )
     keep_results: KeepResults = Field(
         default=None, description="Overrides `keep_results` of the project for this target."
@@ -331,9 +339,9 @@ class Target(Record):
     setup: tuple[Text, ...] = Field(
         default=(), description="Commands that run before `setup` of each component."
     )
-    secrets: Secrets = Field(default={}, description="Secrets of all components.")
+    secrets: Secrets = Field(default={}, description="Secrets for all components.")
     python: Argument | None = Field(
-        default=None, description="Default for components that do not set `python`."
+        default=None, description="Python interpreter of components that do not set `python`."
     )
 
 
@@ -342,10 +350,10 @@ class Manager(Record):
 
     target: Text = Field(description="Target where the manager starts workers.")
     priority: int = Field(
-        default=0, strict=True, description="Order of managers. Lower numbers are used first."
+        default=0, strict=True, description="Managers with lower numbers get workers first."
     )
     limits: dict[str, NonNegativeInt] = Field(
-        default={}, description="Component: maximum number of workers that this manager starts."
+        default={}, description="Maximum number of workers that this manager starts, by component."
     )
     scheduler_address: Text | None = Field(
         default=None,

@@ -55,7 +55,7 @@ class CacheOutcome:
         """Decode a result of :meth:`to_message`, or raise KeyError, TypeError or ValueError."""
         count, saved_s = int(message.get("count", 1)), float(message.get("saved_s", 0.0))
         if count < 0 or not 0 <= saved_s < float("inf"):
-            raise ValueError(f"{count} tasks that saved {saved_s} s")
+            raise ValueError(f"{count} tasks cannot save {saved_s} s")
         return cls(
             OutcomeKind(message["kind"]),
             count,

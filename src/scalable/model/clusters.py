@@ -173,7 +173,7 @@ def _check(values: Mapping[str, Any], kinds: Mapping[str, _Kind], place: str = "
     """Raise TypeError for the first value of a wrong type. Its message contains ``place``."""
     for name, kind in kinds.items():
         if not isinstance(values[name], kind):
-            raise TypeError(f"{place}{name} is {values[name]!r:.80}")
+            raise TypeError(f"{place}{name} is {values[name]!r:.80}, which has the wrong type")
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,6 @@ def _check_plain(value: Any, path: str) -> None:
         for number, item in enumerate(value):
             _check_plain(item, f"{path}[{number}]")
     elif value is not None and type(value) not in (bool, int, float, str):
-        raise TypeError(f"option {path} is a {type(value).__name__}, which JSON does not have")
+        raise TypeError(f"option {path} is a {type(value).__name__}, which JSON cannot contain")
     elif isinstance(value, float) and math.isnan(value):
-        raise TypeError(f"option {path} is not a number, which JSON does not have")
+        raise TypeError(f"option {path} is NaN, which JSON cannot contain")

@@ -179,7 +179,7 @@ class Starting:
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties of a provider. The defaults suit a provider without further information."""
+    """Properties of a provider. The defaults make no assumptions about the backend."""
 
     #: True if workers run here, without a queue or costs. Schedulers listen on loopback.
     on_this_machine: bool = False

@@ -85,13 +85,13 @@ class Rule:
 
     def _misspelt(self, text: str) -> str | None:
         if not re.fullmatch(f"[{self.first}]", text[0]):
-            return f"begins with {text[0]!r}"
+            return f"starts with {text[0]!r}"
         odd = next((c for c in text if not re.fullmatch(f"[{self.rest}]", c)), None)
         return None if odd is None else f"contains {odd!r}"
 
     def _dashed(self, text: str) -> str | None:
         dash = text.startswith("-") and not self.may_begin_with_dash
-        return "begins with '-', as options of commands do" if dash else None
+        return "starts with '-', like an option" if dash else None
 
 
 _WORD_HINT = "use letters, digits, dots, dashes and underscores"
@@ -189,5 +189,5 @@ def check_variables(
         if "\0" in value:
             raise error(
                 f"the value of environment variable {name} contains a NUL character",
-                hint="remove it: no program can be given such a value",
+                hint="remove it: no program accepts such a value",
             )

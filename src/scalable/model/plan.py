@@ -232,7 +232,7 @@ class Plan:
         Time limit in seconds, and cost limit. Either may be None.
     predicted_time_s
         Predicted duration of the run in seconds, including the start of workers if known. None
-        if the work is unknown and no objective requested a guess.
+        if the work is unknown and the plan has no objective.
     predicted_interval_s
         Bounds of the predicted time that hold with a probability of 80 %.
     predicted_cost
@@ -325,19 +325,21 @@ def decode_plan(data: Any) -> Plan:
     if isinstance(data, Mapping) and "plan" in data:
         if data.get("version") != VERSION:
             raise PlanFormatError(
-                f"version {data.get('version')!r} is not known; this release reads {VERSION}"
+                f"version {data.get('version')!r} is not supported; this release reads {VERSION}"
             )
         data = data["plan"]
     plan = _object(Plan, data, "plan")
     for tag, count in plan.scale_plan.workers_by_tag.items():
         if count < 0:
-            raise PlanFormatError(f"plan.scale_plan.workers_by_tag.{tag} is {count}, less than 0")
+            raise PlanFormatError(
+                f"plan.scale_plan.workers_by_tag.{tag} is {count}, but must be 0 or more"
+            )
     if not 0 <= plan.confidence <= 1:
-        raise PlanFormatError(f"plan.confidence is {plan.confidence}, not between 0 and 1")
+        raise PlanFormatError(f"plan.confidence is {plan.confidence}, but must be 0 to 1")
     for name in ("deadline_s", "budget"):
         value = getattr(plan, name)
         if value is not None and value <= 0:
-            raise PlanFormatError(f"plan.{name} is {value}, not more than 0")
+            raise PlanFormatError(f"plan.{name} is {value}, but must be more than 0")
     return plan
 
 

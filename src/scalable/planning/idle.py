@@ -56,12 +56,12 @@ def idle_workers(
 def idle_sentence(spec: DeploymentSpec, idle: IdleWorkers) -> str:
     """Return a sentence about a pool's idle workers, and the setting that requests them."""
     told = (
-        f"{idle.workers - idle.useful} of {idle.workers} {idle.tag} workers would idle if this run "
-        f"sends no more tasks to the pool than earlier runs, at most {idle.calls}; "
+        f"{idle.workers - idle.useful} of {idle.workers} {idle.tag} workers would be idle if this "
+        f"run sends no more tasks to the pool than earlier runs, at most {idle.calls}; "
     )
     component, total = spec.components[idle.tag].workers, written_total(spec)
     if component is not None and component.minimum >= idle.workers:
-        return f"{told}`components.{idle.tag}.workers` asks for {idle.workers}."
+        return f"{told}`components.{idle.tag}.workers` requests {idle.workers}."
     if total is not None and (spec.adaptive is None or total[0] == FIRST_TOTAL):
-        return f"{told}`{total[0]}: {total[1]}` of the target asks for them."
-    return f"{told}`adaptive` of the target asks for them."
+        return f"{told}`{total[0]}: {total[1]}` of the target requests them."
+    return f"{told}`adaptive` of the target requests them."

@@ -28,7 +28,7 @@ def _little_memory(spec: DeploymentSpec) -> list[Diagnostic]:
             ("components", tag, "memory"),
             f"memory {component.memory} is too small: a worker process needs "
             f"{format_bytes(WORKER_NEEDS)} before it runs any task",
-            hint="write for example 1G",
+            hint="write, for example, 1G",
             severity="warning",
         )
         for tag, component in spec.components.items()
@@ -50,7 +50,7 @@ def _mounts(spec: DeploymentSpec) -> list[Diagnostic]:
         inside = component.mounts.values()
         faults += [f"container path {p!r}" for p in inside if not p.startswith("/")]
         found += [
-            Diagnostic("E_BAD_OPTION", path, f"{fault} is not absolute", hint="begin it with /")
+            Diagnostic("E_BAD_OPTION", path, f"{fault} is not absolute", hint="start it with /")
             for fault in faults
         ]
     return found

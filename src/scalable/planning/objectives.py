@@ -148,7 +148,7 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
         because, more = _least_because(problem, request, states[-1])
         bold = request.policy == "safe" and problem.time_s(states[-1]) <= deadline_s
         raise PlanError(
-            f"the work cannot end within {format_duration(deadline_s)}: "
+            f"the work cannot finish within {format_duration(deadline_s)}: "
             f"the shortest possible time is {format_duration(least_s)}{because}",
             hint=f"allow at least {_deadline(least_s)}{' or more workers' * more}"
             + ", or policy aggressive, which has no headroom" * bold,

@@ -321,7 +321,7 @@ def bounds_of(
         elif tag in known:
             bound = f"{total[0]} {total[1]}" if most[tag] and total else "its maximum of 0 workers"
             raise PlanError(
-                f"component {tag!r} has tasks to run, but {bound} allows it no worker",
+                f"component {tag!r} has tasks to run, but {bound} does not allow a worker for it",
                 hint="raise this limit",
             )
         elif spec.components[tag].workers is None:

@@ -77,7 +77,7 @@ def _parse_deadline(deadline: str | float | None) -> float | None:
         raise PlanError(f"deadline: {error}") from error
     if not 0 < seconds < math.inf:
         raise PlanError(
-            f"deadline {deadline!r} is not a positive duration", hint="write for example 2h"
+            f"deadline {deadline!r} is not a positive duration", hint="write, for example, 2h"
         )
     return seconds
 
@@ -88,6 +88,6 @@ def _parse_budget(budget: float | None) -> float | None:
     number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
     if not number or not 0 < budget < math.inf:
         raise PlanError(
-            f"budget {budget!r} is not a positive amount of money", hint="write for example 12.50"
+            f"budget {budget!r} is not a positive amount of money", hint="write, for example, 12.50"
         )
     return float(budget)

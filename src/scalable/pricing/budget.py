@@ -78,6 +78,6 @@ def checked_budget(amount: float) -> float:
     number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
     if not number or not 0 < amount < math.inf:
         raise ClusterError(
-            f"budget {amount!r} is not a positive amount of money", hint="write for example 12.50"
+            f"budget {amount!r} is not a positive amount of money", hint="write, for example, 12.50"
         )
     return float(amount)

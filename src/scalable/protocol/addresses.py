@@ -30,7 +30,7 @@ def listen_address(written: Any) -> ListenAddress:
     if not (port.isascii() and port.isdigit()) or int(port) > _HIGHEST_PORT:
         raise ValueError(
             f"{written!r} has no port between 0 and {_HIGHEST_PORT}: "
-            "write :8787, or HOST:8787 to listen elsewhere than on loopback"
+            "write :8787, or HOST:8787 to listen on another interface than loopback"
         )
     if colon and host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -47,7 +47,7 @@ def scheduler_url(written: str) -> str:
     """Return the ``tls://`` URL of a scheduler's address. Raises ValueError for another form."""
     scheme, separator, rest = written.strip().rpartition("://")
     if separator and scheme != "tls":
-        raise ValueError(f"{written!r} begins with {scheme}://: schedulers listen at tls://")
+        raise ValueError(f"{written!r} starts with {scheme}://, but schedulers use tls://")
     host, port = listen_address(rest)
     if port == 0 or rest.startswith(":") or ":" not in rest:
         raise ValueError(f"{written!r} is not HOST:PORT, as in 203.0.113.7:8786")

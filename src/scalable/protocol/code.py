@@ -270,7 +270,7 @@ def _uncompressed(data: bytes, files: CarriedFiles) -> bytes:
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
     name = PurePosixPath(member.name)
     if not member.isreg() or name.is_absolute() or ".." in name.parts or "\0" in member.name:
-        raise ArchiveError(f"the archive holds {member.name!r}, which is not a file below it")
+        raise ArchiveError(f"the archive contains {member.name!r}, which is not a file inside it")
     path = place / name
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     source = archive.extractfile(member)

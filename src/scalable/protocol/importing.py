@@ -186,9 +186,9 @@ class Importer(MetaPathFinder):
             origin = spec.origin or ""
             if known is not None and digest_of(read_source(origin) or b"") != known.digest:
                 raise ImportError(
-                    f"Module {fullname!r} on {self.name}: {origin} is another version than the "
-                    "one that the caller has imported, whose source was not sent. Make the files "
-                    "equal, or call client.sync_code() to run the files as they are now.",
+                    f"Module {fullname!r} on {self.name}: {origin} differs from the version that "
+                    "the caller has imported, whose source was not uploaded. Make the files equal, "
+                    "or call client.sync_code() to run the files as they are now.",
                     name=fullname,
                     path=origin,
                 )

@@ -40,7 +40,7 @@ def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
     known = sorted(tags)
     if len(known) != 1:
         words = ", ".join(map(repr, known)) or "no pool"
-        raise ClusterError(f"no pool was named, and this cluster has {words}: write {verb}")
+        raise ClusterError(f"no pool was named, but this cluster has {words}: write {verb}")
     return known[0]
 
 
@@ -53,7 +53,9 @@ def check_tag(tag: str, *known: Mapping[str, Any]) -> None:
 def check_count(tag: str, count: Any) -> None:
     """Raise ClusterError if a pool's worker count is negative or not an integer."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ClusterError(f"{shown(tag)} cannot have {count!r} workers")
+        raise ClusterError(
+            f"{shown(tag)} cannot have {count!r} workers: give a whole number of 0 or more"
+        )
 
 
 def shown(tag: str) -> str:

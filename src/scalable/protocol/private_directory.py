@@ -79,7 +79,7 @@ def check_private(path: str | os.PathLike[str]) -> None:
     else:
         return
     raise ClusterError(
-        f"scratch directory {path} {reason}: it is not used",
+        f"scratch directory {path} {reason}, so it is not used",
         hint="remove it, or use a directory of your own with mode 700",
     )
 

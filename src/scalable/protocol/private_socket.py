@@ -111,7 +111,7 @@ class PrivateSocket:
         except (ScalableError, TypeError, ValueError, KeyError) as error:
             return {"error": str(error)}
         except Exception as error:  # a defect of ours, which is reported to the caller too
-            logger.exception("%s, asked for by another process, has failed", name)
+            logger.exception("%s, requested by another process, has failed", name)
             return {"error": f"{name} has failed: {error!r}"}
 
 

@@ -126,7 +126,7 @@ def shared(data: memoryview) -> tuple[Segment, int] | None:
     try:
         return write_segment(data), 0
     except OSError as error:
-        logger.debug("%d bytes are sent instead of shared: %s", data.nbytes, error)
+        logger.debug("%d bytes are sent without shared memory: %s", data.nbytes, error)
         return None
 
 

@@ -83,7 +83,10 @@ class Hello:
         """Decode ``HELLO_LENGTH`` bytes. Raises StreamError for another protocol version."""
         magic, fresh, stream, received, limit = _HELLO.unpack(data)
         if magic != _MAGIC or fresh not in (0, 1):
-            raise StreamError("not the first message of a stream in this version")
+            raise StreamError(
+                "invalid first message of a stream: the other end may use another version of "
+                "scalable"
+            )
         return cls(stream, bool(fresh), received, limit)
 
 
@@ -108,7 +111,9 @@ class Answer:
         try:
             return cls(StreamRefusal(refusal), *numbers)
         except ValueError as error:
-            raise StreamError("not an answer of a stream in this version") from error
+            raise StreamError(
+                "invalid answer of a stream: the other end may use another version of scalable"
+            ) from error
 
 
 def new_stream_id() -> bytes:
@@ -188,7 +193,7 @@ class Stream:
         end = self.written + 1 if self._end_sent else self._sent_ever
         if not self.confirmed <= received <= end:
             raise StreamError(
-                f"the other end has {received} bytes, but should have {self.confirmed} to {end}"
+                f"the other end has received {received} bytes instead of {self.confirmed} to {end}"
             )
         self._unsent.extendleft(reversed(self._unconfirmed))
         self._unconfirmed.clear()
@@ -268,7 +273,7 @@ class Stream:
                 self._data_left -= len(piece)
                 self.received += len(piece)
                 if self.received > self._told[1] or self.ended_there:
-                    raise StreamError("the other end has sent more than it may")
+                    raise StreamError("the other end has sent more data than allowed")
                 if not self.was_reset:
                     pieces.append(piece)
                 continue
@@ -416,7 +421,7 @@ async def receive_exactly(carrier: Carrier, count: int) -> tuple[bytes, Buffer]:
     while len(data) < count:
         more = await carrier.receive()
         if not more:
-            raise ConnectionError("the connection ended before the other end has answered")
+            raise ConnectionError("the connection was closed before the other end answered")
         data += more
     return data[:count], data[count:]
 
@@ -588,7 +593,7 @@ async def _watch(heard: asyncio.Event, rounds: int) -> None:
         await asyncio.sleep(1.0)
         silent = 0 if heard.is_set() else silent + 1
         heard.clear()
-    raise TimeoutError(f"nothing was heard from the other end for {rounds} s")
+    raise TimeoutError(f"no data came from the other end for {rounds} s")
 
 
 # Listening servers --------------------------------------------------------------------------------

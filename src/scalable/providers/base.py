@@ -159,7 +159,7 @@ class ClusterServices(Protocol):
         """
 
     def state(self, cluster_id: str) -> Mapping[str, str]:
-        """Map the programs that have not exited to ``pending`` or ``running``."""
+        """Return ``pending`` or ``running`` for each program that has not exited."""
 
 
 class ClusterLifecycle(Protocol):
@@ -284,7 +284,7 @@ class RemotePlace(Protocol):
         """Set the seconds until the backend deletes the cluster, used or not. None means never."""
 
     def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
-        """Delete the root object, and return when all its objects are gone.
+        """Delete the root object, and return when all its objects are deleted.
 
         Return descriptions of the deleted objects. The list is empty for an unknown cluster. If
         a program of the cluster itself calls this, it does not wait.

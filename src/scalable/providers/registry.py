@@ -61,7 +61,7 @@ def register_provider(name: str, cls: type[Any]) -> None:
     """
     key = name.lower()
     if _is_known(key):
-        raise ValueError(f"a provider {key!r} exists already")
+        raise ValueError(f"a provider {key!r} already exists")
     _registered[key] = cls
 
 

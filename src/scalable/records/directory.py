@@ -186,7 +186,7 @@ class ClusterDirectory:
         except (ValueError, RecursionError, OSError) as error:
             raise ClusterError(
                 f"{path} is not the record of a cluster: {error}",
-                hint=f"`scalable down {self.id}` deletes what is found of that cluster",
+                hint=f"`scalable down {self.id}` deletes the remains of that cluster",
             ) from error
 
     def may_be_named(self, name: str) -> bool:
@@ -327,7 +327,7 @@ class ClusterDirectory:
             raise ClusterError(f"{self.path / 'tls'} cannot be read: {error}") from error
         for name, text in zip(_PEM, texts, strict=True):
             if "-----BEGIN" not in text:
-                raise ClusterError(f"{self.path / 'tls' / name} holds no credentials")
+                raise ClusterError(f"{self.path / 'tls' / name} contains no credentials")
         return pem_fields(*texts)
 
     def _write(self, name: str, value: Mapping[str, Any]) -> None:
@@ -387,7 +387,7 @@ def _refuse_taken(name: str, parent: Path) -> None:
             continue
         if other.name == name and not other.embedded:
             raise NameTakenError(
-                f"a cluster {name!r} exists already",
+                f"a cluster {name!r} already exists",
                 hint=f"choose another name, or delete it: scalable down {name}",
             )
 
@@ -483,7 +483,7 @@ def state_of(
     ended = None if status is None else status.get("ended")
     if ended or (sight is not None and sight.alive is False):
         what = "the process that it ran in" if record.embedded else "its scheduler"
-        return "failed", ended or f"{what} is gone"
+        return "failed", ended or f"{what} no longer runs"
     if status is None:
         return ("creating", None) if record.stage == "creating" else ("starting", None)
     silent_s = now - float(status.get("written_at") or 0.0)

@@ -119,7 +119,7 @@ def _find(name: str) -> ClusterDirectory:
         raise ClusterError(f"no readable record belongs to a cluster {name!r}: {'; '.join(unread)}")
     if not meant:
         known = ", ".join(sorted({r.name for _, r in records})) or "none"
-        raise UnknownClusterError(f"there is no cluster {name!r}", hint=f"there are: {known}")
+        raise UnknownClusterError(f"there is no cluster {name!r}", hint=f"known clusters: {known}")
     shown = {d.id: f"{r.provider}/{r.name} ({r.id[:8]})" for d, r in records}
     candidates = ", ".join(shown.get(d.id, d.id) for d in meant)
     raise ClusterError(f"{name!r} may be any of {candidates}", hint="give provider/name or the id")

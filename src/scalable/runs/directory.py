@@ -259,7 +259,7 @@ def _make_directory(parent: Path, project: str, started_at: datetime) -> Path:
         except FileExistsError:
             continue
         return path
-    raise FileExistsError(f"{_ATTEMPTS} run directories with random names exist already")
+    raise FileExistsError(f"{_ATTEMPTS} run directories with random names already exist")
 
 
 def _new_hash() -> str:

@@ -38,7 +38,7 @@ def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Pat
     if len(exact or matches) == 1:
         return (exact or matches)[0]
     if matches:
-        raise RunError(f"several runs begin with {run_id!r}", hint=_listing(matches))
+        raise RunError(f"several runs start with {run_id!r}", hint=_listing(matches))
     raise RunError(f"{where} contains no run {run_id!r}", hint=_listing(runs))
 
 

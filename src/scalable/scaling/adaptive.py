@@ -148,8 +148,8 @@ class AdaptiveScaler:
             One mapping for each task that is queued or runs. Keys: ``tag`` and, if known,
             ``duration`` in seconds.
         active_workers
-            Number of connected or starting workers of each tag. A missing tag has none. A tag that
-            has never been given keeps the count of the last decision.
+            Number of connected or starting workers of each tag. A missing tag has
+            none if it was in an earlier mapping, otherwise as many as the last decision set.
         recent_completions
             One mapping for each task that finished since the last evaluation. Keys: ``tag`` and, if
             known, ``duration_s``. The scaler keeps the last 200 durations of each tag.

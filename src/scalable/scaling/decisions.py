@@ -25,8 +25,8 @@ class ScaleDecision:
     timestamp
         Time of the decision in epoch seconds.
     active_workers
-        Number of active workers by tag on which the decision is based. Workers requested later are
-        subtracted from the workers to add.
+        Number of active workers by tag on which the decision is based. When the decision is
+        applied, workers requested since then are subtracted from the workers to add.
     """
 
     workers_to_add: Mapping[str, int] = field(default_factory=dict)

@@ -634,7 +634,7 @@ class TargetDuration:
         if view.maximum is not None:
             count = min(count, view.maximum)
         return PoolDecision(
-            count, f"{work_s:.3g} s of work in {calls} tasks, to end within {self.target_s:g} s"
+            count, f"{work_s:.3g} s of work in {calls} tasks, to finish within {self.target_s:g} s"
         )
 
 

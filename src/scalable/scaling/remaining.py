@@ -71,7 +71,7 @@ def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
     unknown = [c.name for pool in busy for c in pool.calls if c.count and c.mean_s is None]
     known = [mean for pool in pools for mean in _means(pool)]
     if unknown and not known:
-        return PredictedRest(None, None, None, f"no task of {unknown[0]!r} has ended yet")
+        return PredictedRest(None, None, None, f"no task of {unknown[0]!r} has finished yet")
     for pool in busy:
         if not pool.slots:
             return PredictedRest(None, None, None, f"pool {pool.tag!r} has no workers")
@@ -86,7 +86,8 @@ def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
     reason = f"{calls} on {slots}{where}"
     if unknown:
         others = f" and {len(unknown) - 1} other tasks" if len(unknown) > 1 else ""
-        reason += f"; no task of {unknown[0]!r}{others} has ended yet: as long as others, assumed"
+        reason += f"; no task of {unknown[0]!r}{others} has finished yet: "
+        reason += "assumed to take as long as others"
     return PredictedRest(seconds, seconds / factor, seconds * factor, reason)
 
 

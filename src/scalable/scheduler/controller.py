@@ -198,7 +198,7 @@ class Controller(SchedulerPlugin):
     def _adapt_remotely(self, **arguments: Any) -> None:
         self.adapt(**arguments)  # its result cannot be sent
 
-    def end(self, reason: str = "its end was requested") -> None:
+    def end(self, reason: str = "it was stopped on request") -> None:
         """Stop the managers, then the scheduler. Raises ClusterError for an embedded cluster."""
         if self._close_with is None:
             raise ClusterError(
@@ -206,7 +206,7 @@ class Controller(SchedulerPlugin):
                 "started it"
             )
         if self.ending is None:
-            logger.info("the cluster ends: %s", reason)
+            logger.info("the cluster is stopping: %s", reason)
             self.ending, self._end_by = reason, time.monotonic() + END_TIMEOUT_S
             self._tell_clients(reason)
             self.on_change()
@@ -301,7 +301,7 @@ class ManagerRpc:
         """Attach a manager. ``instead_of`` is the nonce of the process that it replaces."""
         cluster, attachment = self._cluster, Attachment(**fields)
         if cluster.ending is not None:
-            reason = f"the cluster ends: {cluster.ending}"
+            reason = f"the cluster is stopping: {cluster.ending}"
             return {"accepted": False, "reason": reason, "holder": None}
         answer = cluster.managers.attach(attachment, time.monotonic(), instead_of)
         if answer["accepted"]:
@@ -528,7 +528,7 @@ class UnmanagedWorkers:
         """Map workers that must retire to the reason. ``now`` is in monotonic seconds."""
         strangers = self._managers.strangers(self._counts.claims(), now)
         for worker in strangers:
-            logger.warning("worker %s is drained: its manager does not know it", worker)
+            logger.warning("worker %s is drained: its manager has no record of it", worker)
         lost = self._managers.lost(now)
         for manager in lost - self._lost:
             logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
@@ -541,7 +541,7 @@ class UnmanagedWorkers:
             for worker, manager in told
             if manager in silent and not worker.processing
         }
-        return idle | dict.fromkeys(strangers, "its manager does not know it")
+        return idle | dict.fromkeys(strangers, "its manager has no record of it")
 
 
 # Versions -----------------------------------------------------------------------------------------

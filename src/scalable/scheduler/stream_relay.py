@@ -159,7 +159,9 @@ class StreamRelay:
                     return
             await self._carry(kept, hello, carrier, more)
         except (OSError, StreamError) as error:
-            logger.debug("a connection through a tunnel ends: %s", error or type(error).__name__)
+            logger.debug(
+                "a connection through a tunnel was closed: %s", error or type(error).__name__
+            )
         finally:
             await carrier.close()
 

@@ -66,9 +66,9 @@ class CallViews:
             found |= await self._state_and_reason(task)
             found |= self._known(task, notes)
         elif found.get("state") is None:
-            notes.append("the scheduler does not know this task: it has forgotten it, or ended")
+            notes.append("the scheduler has no record of this task")
         else:
-            notes.append("the scheduler has forgotten this task; its times were kept")
+            notes.append("the scheduler keeps only the times of this task")
         single_lives = position is None and found.get("state") in _NOT_FAILED
         if not single_lives and (failure := self._failure(key, position)) is not None:
             found |= failure

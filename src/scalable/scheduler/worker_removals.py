@@ -271,7 +271,7 @@ class Drain:
             await asyncio.sleep(min(MOVE_INTERVAL_S, max(0.0, leave_at - time.monotonic())))
         if self._goes_on and self._worker.processing:
             calls = len(self._worker.processing)
-            logger.info("worker %s leaves before %d tasks have ended", self._worker.name, calls)
+            logger.info("worker %s leaves before %d tasks have finished", self._worker.name, calls)
         while self._goes_on and time.monotonic() < force_at:
             await self._retire(force_at, remove=True)
             await asyncio.sleep(POLL_S)

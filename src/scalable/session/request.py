@@ -192,8 +192,7 @@ class Request:
         """Map file names to a cluster's objects as sent. May raise NotImplementedError."""
         if not hasattr(self.provider, "render_objects"):
             raise NotImplementedError(
-                f"target {self.target!r}: provider {self.provider.name!r} has no objects that "
-                "could be shown"
+                f"target {self.target!r}: provider {self.provider.name!r} has no objects to show"
             )
         counts = plan.scale_plan.workers_by_tag
         found: Mapping[str, bytes]

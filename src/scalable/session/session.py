@@ -268,7 +268,9 @@ class ScalableSession(Shown):
             return self._client
         if self._is_synchronous:
             if detach:
-                raise ClusterError("synchronous=True runs tasks here, not on a detached cluster")
+                raise ClusterError(
+                    "synchronous=True runs tasks in this process, so it excludes a detached cluster"
+                )
             self._request, plan = synchronous(self._request), None
         elif (running := os.environ.get(settings.CLUSTER)) and not detach:
             from scalable.records import find
@@ -354,7 +356,10 @@ class ScalableSession(Shown):
         """Delete the detached cluster that this session is attached to, for all its users."""
         attached = self._attached
         if attached is None:
-            raise ClusterError("this session has no detached cluster", hint="close() stops it")
+            raise ClusterError(
+                "this session has no detached cluster",
+                hint="close() stops the session's own cluster",
+            )
         self.close()
         attached.delete()
 
@@ -369,7 +374,7 @@ class ScalableSession(Shown):
 
     @property
     def client(self) -> ScalableClient:
-        """`ScalableClient`: client of the running session. ClusterError before its start."""
+        """`ScalableClient`: client of the running session. Raises ClusterError before the start."""
         if self._client is None:
             raise ClusterError("the session is not running", hint="call session.start() first")
         return self._client
@@ -470,7 +475,9 @@ class ScalableSession(Shown):
         from scalable.clusters.logs import log_files, read_log, run_logs
 
         if pool is not None and pool not in self.spec.tags:
-            raise ClusterError(f"there is no pool {pool!r}; pools: {', '.join(self.spec.tags)}")
+            raise ClusterError(
+                f"there is no pool {pool!r}; known pools:  {', '.join(self.spec.tags)}"
+            )
         if self._attached is not None:
             files = log_files(self._attached.directory, pool=pool)
         elif self.run_path is None:
@@ -668,8 +675,8 @@ def warn_of_unfinished(client: ScalableClient) -> None:
     unfinished = client._unfinished_calls()  # noqa: SLF001 - not for users
     if unfinished:
         logger.warning(
-            "the session ends with %d unfinished tasks, which are cancelled; "
-            "gather their results before the session ends",
+            "the session closes with %d unfinished tasks, which are cancelled; gather their "
+            "results before it closes",
             unfinished,
         )
 

@@ -266,7 +266,7 @@ class Shown(SpendingMethods):
         Raises
         ------
         ClusterError
-            When the session is not running, or its provider's clusters make no overviews.
+            When the session is not running, or its provider's clusters have no overviews.
         """
         self._running()
         overview = self._present()

@@ -75,7 +75,7 @@ def summary(overview: Overview) -> list[str]:
     if lasts:
         moment, words = min(lasts)
         left = format_duration(max(0.0, moment - overview.at))
-        lines.append(f"The cluster ends in {left} {words}")
+        lines.append(f"The cluster stops in {left} {words}")
     if overview.cost:
         lines.append(cost_in_words(overview.cost))
     if overview.reruns:

@@ -35,7 +35,7 @@ def without_workers(pool: PoolFacts) -> BusyCause | None:  # noqa: PLR0911 - a l
             return BusyCause(Reason.NO_MANAGER, words, "attach a manager with `scalable manager`")
         return BusyCause(Reason.NO_POOL, words, "give a known tag")
     if pool.ending is not None:
-        words = f"the cluster ends: {pool.ending}"
+        words = f"the cluster is stopping: {pool.ending}"
         return BusyCause(Reason.ENDING, words, "start a cluster, and submit the tasks again")
     if status.running and (away := _all_away(pool, status)):
         return away

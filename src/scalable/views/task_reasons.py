@@ -58,7 +58,7 @@ def _ask(call: CallFacts, key: str) -> str:
     """Return a hint to look up the explanation of another task."""
     if call.cluster_name and short_name(key) == key:
         return f"see `scalable explain {call.cluster_name} {shlex.quote(key)}`"
-    return f"ask for an explanation of {short_name(key)}"
+    return f"explain task {short_name(key)}"
 
 
 def _verb(call: CallFacts, one: str, several: str) -> str:
@@ -114,10 +114,10 @@ def _needed(need: NeededCall) -> str:
 def _no_worker(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cases
     ask, pool, tag = call.ask, call.pool, call.tag
     if len(ask.apart) > 1:
-        words = f"in vain: {impossible.apart(ask.apart)}"
+        words = f"and cannot run: {impossible.apart(ask.apart)}"
         return _waits(call, Reason.RESOURCES, words, "give one tag for each task")
     if ask.unable:
-        words = f"in vain: {impossible.unable(ask.restricted_to, ask.unable)}"
+        words = f"and cannot run: {impossible.unable(ask.restricted_to, ask.unable)}"
         return _waits(call, Reason.RESTRICTION, words, "drop workers= or the resources")
     if ask.gone:
         words = f"for {impossible.worker_gone(ask.gone[0])}"
@@ -132,9 +132,9 @@ def _no_worker(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cas
             return _waits(call, Reason.NO_POOL, "for a worker")
         if cause.reason is Reason.MANAGER_STARTS:
             return _waits(call, cause.reason, f"for {shown(tag)}: {cause.words}")
-        return _waits(call, cause.reason, f"in vain: {cause.words}", cause.advice)
+        return _waits(call, cause.reason, f"and cannot run: {cause.words}", cause.advice)
     if tag and not fits({tag: ask.slots}, tag, pool.status.slots):
-        words = f"in vain: {impossible.too_many_slots(tag, pool.status.slots)}"
+        words = f"and cannot run: {impossible.too_many_slots(tag, pool.status.slots)}"
         return _waits(
             call, Reason.SLOTS, words, "take fewer slots (slots=), or raise slots of the pool"
         )
@@ -162,7 +162,7 @@ def _assigned(call: CallFacts) -> Explanation:
     for holder in holders:
         if holder.key == call.parent:
             words = f"for a slot of {shown(call.tag)} that task {short_name(holder.key)} holds"
-            words += ", which has made it and waits for it: neither can continue"
+            words += ", which has submitted it and waits for it: neither can continue"
             return _waits(call, Reason.HELD_SLOT, words, _way_out_of_held(call))
     cause = None if pool is None else without_workers(pool)
     if cause is not None and pool is not None and not pool.running:
@@ -217,11 +217,10 @@ def _running(call: CallFacts) -> Explanation:
         slot = (
             "its slot is lent to other tasks" if call.lends else "it keeps its slot in the meantime"
         )
-        words += (
-            f"; it has submitted {counted(call.children, 'task')} that have not ended, and {slot}"
-        )
+        words += f"; it has submitted {counted(call.children, 'task')} that have not finished"
+        words += f", and {slot}"
         if call.children == 1:
-            words = words.replace("that have not ended", "that has not ended")
+            words = words.replace("that have not finished", "that has not finished")
         return _made(
             call,
             State.RUNNING,
@@ -230,7 +229,7 @@ def _running(call: CallFacts) -> Explanation:
             _ask(call, call.child),
         )
     if call.left_s is not None:
-        words += f"; it is expected to end in {format_duration(call.left_s)}"
+        words += f"; it is expected to finish in {format_duration(call.left_s)}"
     return _made(call, State.RUNNING, Reason.RUNNING, words)
 
 
@@ -239,17 +238,15 @@ def _over(call: CallFacts) -> Explanation:
     where = f" on worker {call.worker}" if call.worker else ""
     match call.state:
         case "done":
-            words = f"{_subject(call)} has ended{since}{where}, and its result is available"
+            words = f"{_subject(call)} has finished{since}{where}, and its result is available"
             return _made(call, State.DONE, Reason.DONE, words)
         case "failed":
             return _failed(call)
         case "cancelled":
             words = f"{_subject(call)} was cancelled"
             return _made(call, State.CANCELLED, Reason.CANCELLED, words, "submit the task again")
-    words = (
-        f"no task {short_name(call.key)}: it was never submitted here, it was cancelled, or no "
-        "client holds its future any more"
-    )
+    words = f"no task {short_name(call.key)}: it was never submitted here, it was cancelled, "
+    words += "or no client still has a future of it"
     close = f"did you mean {' or '.join(map(repr, call.close))}? " if call.close else ""
     return _made(call, State.UNKNOWN, Reason.UNKNOWN, words, f"{close}{_FAILURES}")
 

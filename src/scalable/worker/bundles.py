@@ -97,7 +97,7 @@ def run_bundle(
     offer_on_stream(worker, INTERRUPT, partial(interrupt, worker))
     run = BundleRun(worker, header, load_calls(payload, references), references)
     _running[run.key] = run
-    logger.debug("bundle %s begins", run.key)
+    logger.debug("bundle %s starts", run.key)
     try:
         run.skip(_cancelled.pop(run.key, set()))  # later cancellations reach the run directly
         if not header["confirm"]:

@@ -49,16 +49,16 @@ def checkpoint() -> Path:
     remembered, here = cached_call(), current_call()
     if here is None and remembered is None:
         raise ClusterError(
-            "checkpoint() is for tasks, and none runs in this thread",
-            hint="call it in the function that a client submits, and pass the path on to threads "
-            "that the function starts; coroutines do not run in a thread of their own",
+            "checkpoint() works only in a task, and no task runs in this thread",
+            hint="call it in the function that a client submits, and pass the path to threads that "
+            "the function starts; coroutines do not run in their own thread",
         )
     own: WorkerCheckpoints | None = getattr(here[0], "checkpoints", None) if here else None
     if remembered is not None:
         return remembered.path(lambda: _of_cached(own, remembered.key, remembered.url))
     if own is None:
         raise ClusterError(
-            "tasks without a key have checkpoints only on the workers of a pool",
+            "a task without a key can have checkpoints only on the workers of a pool",
             hint="start a session, or cache the result: cache=True",
         )
     assert here is not None
@@ -155,7 +155,7 @@ def current_storage() -> Storage:
     here = current_call()
     if here is None:
         raise ClusterError(
-            "current_storage() is for tasks, and none runs in this thread",
+            "current_storage() works only in a task, and no task runs in this thread",
             hint="use session.storage, or pass it to the task as an argument",
         )
     worker, _ = here

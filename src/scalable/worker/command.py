@@ -67,8 +67,8 @@ def command(
     -------
     callable
         Function that takes the arguments of the template and returns a :class:`CommandResult`. Its
-        tasks raise RunError if the program cannot be started, fails, takes too long, or leaves an
-        output unwritten.
+        tasks raise RunError if the program cannot be started, fails, takes too long, or does
+        not write an output.
 
     Raises
     ------
@@ -128,7 +128,7 @@ class CommandResult:
             now = _states(self.outputs)
         except OSError as error:
             raise UnstableValueError(
-                self, f"refers to an output file that is gone ({error})"
+                self, f"refers to an output file that no longer exists ({error})"
             ) from error
         if self.states != now:
             raise UnstableValueError(self, "refers to an output file that has changed")
@@ -198,7 +198,7 @@ def run_program(program: CommandLine, *args: Any, **kwargs: Any) -> CommandResul
     for name, path in paths.items():
         if not path.exists():
             raise RunError(
-                f"{line[0]} has not written its output {name}: {path}. It printed: {shown}"
+                f"{line[0]} did not write its output {name}: {path}. It printed: {shown}"
             )
     outputs = {name: File(path) for name, path in paths.items()}
     return CommandResult(code, stdout, stderr, outputs, _states(outputs))

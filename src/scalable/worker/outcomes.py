@@ -116,7 +116,7 @@ def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..
 def _dump_failure(error: BaseException) -> bytes:
     if not isinstance(error, Exception):
         # Raised as it is, it would stop the thread that waits for the result.
-        ended = RuntimeError(f"the task ended with {error!r}")
+        ended = RuntimeError(f"the task raised {error!r}")
         error = ended.with_traceback(error.__traceback__)
     try:
         raise error  # noqa: TRY301 - Dask takes the traceback of the handled exception

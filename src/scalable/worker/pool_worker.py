@@ -100,7 +100,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
             # Unhandled, this error would stop the event loop, and with it the worker or the
             # session.
-            failure = RuntimeError(f"the task ended with {error!r}")
+            failure = RuntimeError(f"the task raised {error!r}")
             event = ExecuteFailureEvent.from_exception(
                 failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
             )
@@ -243,7 +243,7 @@ def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
         else:
             told = RuntimeError(
                 f"Argument {key!r} of task {shown!r} cannot be unpickled on {name}: {error!r}. "
-                "Its class must be importable there, and must accept what was pickled."
+                "Its class must be importable there, and must be able to load the pickled state."
             )
         logger.debug("task %s fails: argument %s: %r", call.key, key, error)
         fail_waiting_call(worker, call, told)

@@ -269,7 +269,7 @@ async def _close_of(worker: Any) -> bool:
         await asyncio.wait([finished], timeout=_POLL_S)
     await asyncio.wait([finished], timeout=CLOSE_TIMEOUT_S)
     if not finished.done():
-        logger.warning("worker %s exits although its tasks have not ended", worker.name)
+        logger.warning("worker %s exits although its tasks have not finished", worker.name)
     return bool(finished.done())
 
 

@@ -38,7 +38,7 @@ def test_the_target_of_the_command_line_wins_with_a_warning(workflow, invoke, pr
     workflow()
     result = invoke("run", "--target", "local")
     assert result.code == 0, result.err
-    assert "--target local wins over target='other' of the workflow" in result.err
+    assert "--target local overrides target='other' of the workflow" in result.err
     assert result.out.startswith("12\nRun run-")
     assert "Target:   local (provider local)\nStarted:" in result.out
     assert "Tasks:    4 succeeded\n" in result.out

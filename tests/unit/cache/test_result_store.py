@@ -107,7 +107,10 @@ def test_an_object_of_the_script_is_read_only_where_its_class_is_known(store, mo
     )
     printed_by(script, store.url, KEY)
     assert store.get(KEY) is None
-    assert "the class Local of the script is not known here" in store.reports.latest[-1].reason
+    assert (
+        "the class Local of the script is not defined in this process"
+        in store.reports.latest[-1].reason
+    )
 
     class Local:
         x = 8
@@ -283,7 +286,7 @@ def test_each_unreadable_entry_is_logged_once(store, caplog):
         store.get(KEY)
     (record,) = caplog.records
     assert KEY[:12] in record.getMessage()
-    assert "has 7 bytes, less than any entry" in record.getMessage()
+    assert "has only 7 bytes, too few for an entry" in record.getMessage()
     assert store.reports.counts["torn"] == 3
 
 

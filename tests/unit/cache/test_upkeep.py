@@ -86,7 +86,7 @@ def test_a_store_that_cannot_be_changed_harms_no_call(path, monkeypatch, caplog)
     with caplog.at_level("DEBUG", "scalable.cache"):
         put(store, 20)
     assert number_of(path) == 21
-    assert "is not collected: disk error" in caplog.text
+    assert "could not collect garbage in the results store: disk error" in caplog.text
 
 
 def test_the_limit_goes_with_the_store_to_other_processes(path):

@@ -190,14 +190,14 @@ def test_keys_are_new_each_time_and_readable():
     ({"a": "b", "b": "a"}, "a", {}, "cycle: a -> b -> a"),
     ({"a": 1, "b": (sum, [(inc, "c")]), "c": "b"}, "a", {}, "cycle: b -> c -> b"),
     ({"z": (inc, "a"), "a": (inc, "b"), "b": (inc, "a")}, "z", {}, "cycle: a -> b -> a"),
-    (GRAPH, "x", {}, "no node 'x', which keys names.*'a', 'b'"),
-    (GRAPH, ["a", ["x"]], {}, "no node 'x', which keys names"),
+    (GRAPH, "x", {}, "no node 'x', given in keys.*'a', 'b'"),
+    (GRAPH, ["a", ["x"]], {}, "no node 'x', given in keys"),
     (GRAPH, ("a", "b"), {}, "several names are given as a list"),
     (GRAPH, {"a"}, {}, "several names are given as a list"),
-    (GRAPH, "a", {"x": "tag"}, "no node 'x', which tags= names"),
+    (GRAPH, "a", {"x": "tag"}, "no node 'x', given in tags="),
     (dict.fromkeys(map(str, range(99)), 0), "x", {}, "'9' and 89 more"),
     ({}, "x", {}, "it is empty"),
-    (GRAPH, ["a", ["b", "a"]], {}, "node 'a' is twice in keys"),
+    (GRAPH, ["a", ["b", "a"]], {}, "node 'a' occurs twice in keys"),
     ({None: 1}, [], {}, "a node named None"),
 ])  # fmt: skip
 def test_ambiguous_graphs_and_keys_are_refused(graph, keys, tags, words):

@@ -99,17 +99,15 @@ def test_a_scheduler_silent_for_long_on_another_machine_has_ended(unanswered, ca
     assert ending.end("one") is True
     assert not made.path.exists()
     assert "process 4711 on login1" in caplog.text
-    assert "what is left there cannot be stopped from here" in caplog.text
+    assert "its other programs there cannot be stopped from here" in caplog.text
 
 
 def test_a_scheduler_silent_for_a_moment_is_left_to_its_own_machine(unanswered):
     made = recorded(scheduler=ELSEWHERE, age_s=30)
     assert ending.prune(dry_run=True) == []
-    with pytest.raises(
-        ClusterError, match=r"process 4711 on login1, cannot be requested.* status is 30"
-    ) as e:
+    with pytest.raises(ClusterError, match=r"process 4711 on login1: .* status 30.* ago") as e:
         ending.end("one")
-    assert "run `scalable down one` there; or here, once" in e.value.hint
+    assert "run `scalable down one` there, or here" in e.value.hint
     assert status_of(made, time.time()).state == "unreachable"  # and not "deleting"
 
 
@@ -216,7 +214,7 @@ def test_a_manager_whose_workers_are_processes_elsewhere_is_not_resumed_here(mon
     monkeypatch.setattr(resuming, "ask", lambda *_: {"managers": []})
     made = recorded(scheduler=ELSEWHERE, managers={"m": MANAGER})
     made.write_services({"m": ELSEWHERE})
-    with pytest.raises(ClusterError, match="was process 4711 on login1 and has ended") as error:
+    with pytest.raises(ClusterError, match="was process 4711 on login1 and has exited") as error:
         resuming.restart_managers("one")
     assert error.value.hint == f"run `scalable manager restart {made.id}` there"
 
@@ -288,7 +286,7 @@ def test_waiting_for_a_scheduler_does_not_end_with_its_managers(child, monkeypat
     made.write_services({"m": {**GONE, "pid": 2**22 + 1}})
     made.write_status({**made.status(), "state": "starting"})
     assert services.wait_until_ready(made, workers=False).state == "starting"
-    with pytest.raises(ClusterError, match="manager-m of cluster 'one' ended: no output"):
+    with pytest.raises(ClusterError, match="manager-m of cluster 'one' exited: no output"):
         services.wait_until_ready(made)
     monkeypatch.setattr(services, "start_manager", lambda *_: None)
     monkeypatch.setattr(resuming, "stored_spec", lambda *_: None)
@@ -301,7 +299,9 @@ def test_a_job_that_leaves_the_queue_before_it_listens_is_not_waited_for(place, 
     made.write_services({"scheduler": {"service": "place"}})
     services.log_path(made, "scheduler").parent.mkdir()
     services.log_path(made, "scheduler").write_text("no such interpreter\n")
-    with pytest.raises(ClusterError, match="scheduler of cluster 'one' ended: no such interpreter"):
+    with pytest.raises(
+        ClusterError, match="scheduler of cluster 'one' exited: no such interpreter"
+    ):
         services.wait_until_ready(made, timeout_s=30)
 
 

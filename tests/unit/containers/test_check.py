@@ -89,7 +89,7 @@ def test_mounts_are_checked_on_both_sides(tmp_path):
 
 
 def test_a_command_that_hangs_is_a_passing_fault():
-    with pytest.raises(ProviderError, match="did not end within") as caught:
+    with pytest.raises(ProviderError, match="did not finish within") as caught:
         run_bounded([sys.executable, "-c", "import signal; signal.pause()"], 0.1)
     assert caught.value.transient
 

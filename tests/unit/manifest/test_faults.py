@@ -283,8 +283,8 @@ def test_all_faults_come_at_once_in_the_order_of_the_file(diagnose):
 def test_a_fault_prints_place_excerpt_path_and_hint(diagnose):
     (found,) = diagnose(component("memory: 20X"))
     assert found.render() == (
-        "m.yaml:6:13: error E_BAD_OPTION: memory: '20X' is not an amount of memory: write for "
-        "example 20G or 512MiB [components.a.memory]\n"
+        "m.yaml:6:13: error E_BAD_OPTION: memory: '20X' is not an amount of memory: write, for "
+        "example, 20G or 512MiB [components.a.memory]\n"
         "        memory: 20X\n"
         "                ^\n"
         "  hint: memory: Memory that one worker reserves, such as 20G."

@@ -1,4 +1,4 @@
-"""Workers that would idle, as earlier runs tell."""
+"""Workers that would be idle, as earlier runs tell."""
 
 import pytest
 from plans import request, task
@@ -30,15 +30,15 @@ def planned(given, knowledge, **requested):
     made = make_plan(given, "0" * 64, knowledge, PlanRequest.parse(**requested))
     # Earlier runs only advise: the counts are those of the manifest.
     assert made.scale_plan.workers_by_tag == worker_counts(given)
-    return [reason for reason in made.reasons if "would idle" in reason]
+    return [reason for reason in made.reasons if "would be idle" in reason]
 
 
 @pytest.mark.parametrize("policy", [None, "manual"])
 def test_a_small_earlier_run_does_not_lower_the_counts(policy):
     (said,) = planned(spec(max_workers=5), known(), policy=policy)
     assert said == (
-        "2 of 3 statistics workers would idle if this run sends no more tasks to the pool than "
-        "earlier runs, at most 1; `max_workers: 5` of the target asks for them."
+        "2 of 3 statistics workers would be idle if this run sends no more tasks to the pool than "
+        "earlier runs, at most 1; `max_workers: 5` of the target requests them."
     )
 
 
@@ -48,10 +48,10 @@ def test_the_greatest_number_of_calls_of_the_latest_runs_counts():
 
 
 @pytest.mark.parametrize(("given", "because"), [
-    (spec(workers=WorkerRange(3, 3)), "`components.statistics.workers` asks for 3."),
-    (spec(workers=WorkerRange(2, 3), max_workers=4), "`components.statistics.workers` asks for 2."),
-    (spec(n_workers=5), "`n_workers: 5` of the target asks for them."),
-    (spec({"adaptive": WorkerRange(4, 5)}, max_workers=5), "`adaptive` of the target asks for them."),
+    (spec(workers=WorkerRange(3, 3)), "`components.statistics.workers` requests 3."),
+    (spec(workers=WorkerRange(2, 3), max_workers=4), "`components.statistics.workers` requests 2."),
+    (spec(n_workers=5), "`n_workers: 5` of the target requests them."),
+    (spec({"adaptive": WorkerRange(4, 5)}, max_workers=5), "`adaptive` of the target requests them."),
 ])  # fmt: skip
 def test_idle_workers_are_named_with_what_asks_for_them(given, because):
     (said,) = planned(given, known(1))
@@ -61,4 +61,4 @@ def test_idle_workers_are_named_with_what_asks_for_them(given, because):
 def test_a_worker_with_several_slots_counts_that_many_calls():
     given = spec(max_workers=5, threads_per_worker=4)
     (said,) = planned(given, known(5))
-    assert said.startswith("1 of 3 statistics workers would idle")
+    assert said.startswith("1 of 3 statistics workers would be idle")

@@ -48,15 +48,15 @@ def test_plans_of_releases_without_some_keys_are_read():
     ({"manifest_lock": None}, r"plan.manifest_lock is not a string: None"),
     ({"scale_plan": {"workers_by_tag": {"model": 1.5}}}, "model is not a whole number: 1.5"),
     ({"scale_plan": {"workers_by_tag": {"model": True}}}, "is not a whole number: True"),
-    ({"scale_plan": {"workers_by_tag": {"model": -1}}}, "model is -1, less than 0"),
+    ({"scale_plan": {"workers_by_tag": {"model": -1}}}, "model is -1, but must be 0 or more"),
     ({"scale_plan": []}, "plan.scale_plan is not an object"),
     ({"reasons": "because"}, "plan.reasons is not a list"),
     ({"predicted_interval_s": [1.0]}, "has 1 values instead of 2"),
     ({"confidence": float("nan")}, "plan.confidence is not a number"),
     ({"predicted_time_s": 10**400}, "plan.predicted_time_s is not a number: 10"),
-    ({"confidence": 5}, "plan.confidence is 5, not between 0 and 1"),
-    ({"budget": -5.0}, "plan.budget is -5.0, not more than 0"),
-    ({"deadline_s": 0}, "plan.deadline_s is 0, not more than 0"),
+    ({"confidence": 5}, "plan.confidence is 5, but must be 0 to 1"),
+    ({"budget": -5.0}, "plan.budget is -5.0, but must be more than 0"),
+    ({"deadline_s": 0}, "plan.deadline_s is 0, but must be more than 0"),
 ])  # fmt: skip
 def test_faults_are_named_with_their_key(change, words):
     with pytest.raises(PlanFormatError, match=words):

@@ -165,7 +165,7 @@ def test_without_knowledge_it_says_that_it_guesses_and_which_key_to_add():
 def test_knowledge_decides_if_a_deadline_can_hold():
     spec = hpc(*TWO, task("more", "other"), total=60, walltime="00:10:00")
     assert plan(spec, "minimize cost", "aggressive").confidence > 0
-    with pytest.raises(PlanError, match="cannot end within 1 m"):
+    with pytest.raises(PlanError, match="cannot finish within 1 m"):
         plan(spec, "minimize cost", "aggressive", deadline="65s")
     unknown = hpc(task("x", "a", 10**6))
     made = plan(unknown, "minimize cost")

@@ -31,7 +31,7 @@ ARGUMENTS = {
     Handler.APPLY: (({"a": 1}, {"b": 1}, {}, "because"), {}),
     Handler.ADAPT: (("a", 0, 3), {"enabled": True}),
     Handler.SET_BUDGET: ((25.0,), {}),
-    Handler.END: (("its end was requested",), {}),
+    Handler.END: (("it was stopped on request",), {}),
     Handler.CREATOR_LIVES: ((), {}),
     Handler.PROFILE: (("key",), {}),
     Handler.EXPLAIN: ((), {"tag": "a"}),

@@ -134,7 +134,7 @@ def test_a_file_of_another_version_is_refused_if_the_source_is_not_known(importe
     wanted = table(tmp_path, b"answer = 1\n")
     importer.add(wanted, {})
     importer.use(wanted.id)
-    with pytest.raises(ImportError, match=f"{NAME}.*another version.*sync_code"):
+    with pytest.raises(ImportError, match=f"{NAME}.*differs from the version.*sync_code"):
         answer()
 
 

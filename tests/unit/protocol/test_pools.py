@@ -29,7 +29,7 @@ def test_a_count_that_is_missing_negative_or_no_integer_is_refused(arguments):
 def test_a_count_without_a_tag_needs_a_single_pool():
     assert only_tag(["a"]) == "a"
     with pytest.raises(
-        ClusterError, match=r"no pool was named, and this cluster has 'a', 'b': write scale"
+        ClusterError, match=r"no pool was named, but this cluster has 'a', 'b': write scale"
     ):
         only_tag(["b", "a"])
 

@@ -22,7 +22,7 @@ async def test_a_handler_that_fails_in_an_unforeseen_way_is_an_error_of_the_aske
             await getattr(comm, Handler.STATUS.value)()
     finally:
         served.close()
-    assert "asked for by another process" in caplog.text
+    assert "requested by another process" in caplog.text
 
 
 def test_an_answer_that_nobody_reads_is_dropped(monkeypatch):

@@ -142,7 +142,7 @@ def test_files_fit_a_secret_or_are_refused_with_the_largest():
     with pytest.raises(ProviderError, match=f"holds {LIMIT}; the largest is big") as caught:
         packed({"small": "x", "big": secrets.token_hex(80_000)}, "n")
     assert caught.value.hint
-    with pytest.raises(ProviderError, match="does not hold files"):
+    with pytest.raises(ProviderError, match="does not contain the files"):
         unpacked("no such text")
 
 

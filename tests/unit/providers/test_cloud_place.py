@@ -75,7 +75,7 @@ def test_a_name_is_taken_while_its_cluster_lives(services, cloud, monkeypatch, t
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     start(services, made())
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "here"))
-    with pytest.raises(NameTakenError, match="'n' exists already"):
+    with pytest.raises(NameTakenError, match="'n' already exists"):
         start(services, made())
     assert len(cloud.things) == 1
     cloud.become(MachineState.ENDED)
@@ -93,7 +93,7 @@ def test_of_two_creators_at_once_the_later_gives_way_although_the_earlier_is_slo
         start(services, made())
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "here"))
     later = made()
-    with pytest.raises(NameTakenError, match="'n' exists already"):
+    with pytest.raises(NameTakenError, match="'n' already exists"):
         start(services, later)
     assert later.id in {m.marks["scalable-cluster"] for m in cloud.things.values()}
     assert (later.path / BEGUN).exists(), "its creator has to remove what it made there"

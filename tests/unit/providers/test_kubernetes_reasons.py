@@ -36,7 +36,7 @@ def unscheduled(message):
     ("1 node(s) had untolerated taint {spot: true}.", "taint 'spot: true' is not tolerated"),
     ("1 node(s) had untolerated taint(s) {a: b}.", "taint 'a: b' is not tolerated"),
     ("1 node(s) didn't match Pod's node affinity/selector.", "labels of node_selector"),
-    ("something new", "no node takes it"),
+    ("something new", "no node accepts it"),
 ])  # fmt: skip
 def test_a_pod_without_a_node_says_which_resource_is_missing(message, words):
     seen = observation(pod(conditions=unscheduled(message)))

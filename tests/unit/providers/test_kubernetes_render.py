@@ -173,10 +173,10 @@ def test_one_claim_is_one_volume_and_two_empty_directories_are_two():
 
 
 @pytest.mark.parametrize(("source", "path", "words"), [
-    ("/data", "/data", "path of this machine"),
+    ("/data", "/data", "path on this machine"),
     ("nfs://x", "/x", "unknown kind 'nfs'"),
     ("hostpath://data", "/x", "no absolute path"),
-    ("pvc://", "/x", "does not name an object"),
+    ("pvc://", "/x", "is not the name of a Kubernetes object"),
     ("pvc://c/../other", "/x", "points outside"),
     ("emptydir://much", "/x", "much"),
     ("pvc://c", "x", "not absolute"),

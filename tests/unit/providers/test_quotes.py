@@ -45,7 +45,7 @@ def test_a_fargate_plan_costs_the_rounded_sizes_and_the_scheduler():
         sum(estimate.by_tag.values()) + sum(estimate.always_by_name.values())
     )
     assert estimate.notes == (
-        "Workers of 'model' ask for 2 cpus and 5.588 GiB; Fargate rounds them up to 2 vCPU, 6 GB.",
+        "Workers of 'model' request 2 cpus and 5.588 GiB; Fargate rounds them up to 2 vCPU, 6 GB.",
     )
     assert estimate.source == "https://aws.amazon.com/fargate/pricing/"
     assert estimate.as_of == "2026-09-29"

@@ -24,7 +24,7 @@ def mine():
 
 @pytest.mark.parametrize("name", ["mine", "Local", "SLURM"])
 def test_a_duplicate_is_a_value_error(mine, name):
-    with pytest.raises(ValueError, match=f"a provider '{name.lower()}' exists already"):
+    with pytest.raises(ValueError, match=f"a provider '{name.lower()}' already exists"):
         register_provider(name, Mine)
 
 

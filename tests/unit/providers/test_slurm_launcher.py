@@ -500,7 +500,7 @@ async def test_variables_that_break_jobs_do_not_reach_sbatch(slurm, launcher, mo
     reached = set(seen.read_text().split())
     assert not reached & (breaking | outer).keys()
     assert {"SLURM_CONF", "SBATCH_WCKEY"} <= reached
-    (warned,) = (r.message for r in caplog.records if "sbatch does not get" in r.message)
+    (warned,) = (r.message for r in caplog.records if "not passed to sbatch" in r.message)
     assert "SBATCH_GPUS=2, SBATCH_WAIT=1, SLURM_CLUSTERS=other" in warned
 
 

@@ -147,8 +147,8 @@ def test_states_caused_from_outside():
     ("OUT_OF_MEMORY", "OutOfMemory", "more memory than it had requested (OUT_OF_MEMORY, Out"),
     ("PREEMPTED", "None", "another job took its place (PREEMPTED)"),
     ("CANCELLED by 1000", "None", "it was cancelled (CANCELLED by 1000)"),
-    ("UNHEARD_OF", "(null)", "it is gone (UNHEARD_OF)"),
-    ("", "", "it is gone ()"),
+    ("UNHEARD_OF", "(null)", "it no longer exists (UNHEARD_OF)"),
+    ("", "", "it no longer exists ()"),
 ])  # fmt: skip
 def test_ends(state, reason, sentence):
     assert sentence in explain_end(state, reason)

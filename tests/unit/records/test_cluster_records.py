@@ -24,7 +24,7 @@ def test_only_the_owner_can_enter(state):
 def test_names_are_unique_among_clusters_that_are_not_embedded():
     ClusterDirectory.create(record("one", embedded=True))
     ClusterDirectory.create(record("one"))
-    with pytest.raises(ClusterError, match="a cluster 'one' exists already"):
+    with pytest.raises(ClusterError, match="a cluster 'one' already exists"):
         ClusterDirectory.create(record("one"))
 
 
@@ -50,7 +50,7 @@ def test_finding(state):
     assert find("bbbb").path == twin.path
     with pytest.raises(ClusterError, match=r"local/one \(aaaa1111\), slurm/one \(bbbb2222\)"):
         find("one")
-    with pytest.raises(UnknownClusterError, match="there is no cluster 'two' .there are: one"):
+    with pytest.raises(UnknownClusterError, match="there is no cluster 'two' .known clusters: one"):
         find("two")
     (state / "junk").mkdir()
     broken = state / "broken"

@@ -338,7 +338,7 @@ class TestNames:
     @pytest.mark.parametrize("short", ["", "a", "aaa"])
     def test_three_letters_mean_nothing(self, record, short):
         ClusterDirectory.create(record("one", id="aaaa1111-0000-4000-8000-000000000000"))
-        with pytest.raises(UnknownClusterError, match="there are: one"):
+        with pytest.raises(UnknownClusterError, match="known clusters: one"):
             find(short)
 
 

@@ -142,7 +142,7 @@ def test_an_interrupted_run_says_so_with_what_is_known(tmp_path):
         artifacts=StoredRows(tmp_path / "artifacts.jsonl"),
     )
     text = report.render_human(summarize(interrupted))
-    assert "Status:   interrupted (its process ended without closing the run; " in text
+    assert "Status:   interrupted (its process stopped without closing the run; " in text
     assert "Duration: 12.0 s up to the last record" in text
     assert "Tasks:    10 succeeded, 2 failed" in text
     assert "Unreadable lines of the record: 2" in text

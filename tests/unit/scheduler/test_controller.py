@@ -64,7 +64,7 @@ async def test_no_manager_attaches_to_a_cluster_that_ends():
         controller.end("the test is over")
         answer = controller.manager_rpc.attach(manager="late", nonce="late", pools={})
         assert not answer["accepted"]
-        assert answer["reason"] == "the cluster ends: the test is over"
+        assert answer["reason"] == "the cluster is stopping: the test is over"
         assert controller.manager_rpc.heartbeat("early", "early", {})["end"]
         assert not controller.manager_rpc.heartbeat("early", "another process", {})["known"]
         await controller.close()

@@ -78,7 +78,7 @@ CASES = [
     (no_worker(leaving("scale-down")), Reason.LEAVING, "its only worker is leaving: scale-down"),
     (no_worker(leaving("a", "b")), Reason.LEAVING, "all of its workers are leaving: a; b"),
     (no_worker(replace(FULL, paused=("a-1",))), Reason.PAUSED, "their memory is nearly full"),
-    (no_worker(replace(FULL, ending="it was idle")), Reason.ENDING, "the cluster ends: it was idle"),
+    (no_worker(replace(FULL, ending="it was idle")), Reason.ENDING, "the cluster is stopping: it was idle"),
     (no_worker(not_offered=("GPU",)), Reason.RESOURCES, "resource 'GPU', which no worker offers"),
     (no_worker(apart=("a", "b")), Reason.RESOURCES, "pool 'a' and pool 'b'"),
     (no_worker(FULL, slots=4), Reason.SLOTS, "more slots than a worker of pool 'a' has: 1"),
@@ -150,7 +150,7 @@ def test_advice_for_a_shell_is_made_of_commands():
     assert advice(blamed) == """see `scalable explain climate '('"'"'in'"'"', 1)'`"""
     long = NeededCall("in-" + 300 * "0", "in", "waiting")
     assert "`" not in advice(call("needs", needs=(long,), needed=1))  # a cut key finds nothing
-    assert explain_call(needs("waiting")).advice == "ask for an explanation of in-0"
+    assert explain_call(needs("waiting")).advice == "explain task in-0"
 
 
 def test_only_a_detached_cluster_is_resumed():

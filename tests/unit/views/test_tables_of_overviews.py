@@ -37,15 +37,15 @@ def test_the_summary_tells_state_calls_end_and_costs():
 
 
 def test_an_end_that_is_not_known_has_its_reason():
-    unknown = overview(end=PredictedEnd(reason="no task of 'fit' has ended yet"))
-    assert "End: not known: no task of 'fit' has ended yet" in summary(unknown)
+    unknown = overview(end=PredictedEnd(reason="no task of 'fit' has finished yet"))
+    assert "End: not known: no task of 'fit' has finished yet" in summary(unknown)
     idle = overview(tasks=(task("fit", done=3),))
     assert "End: nothing to do" in summary(idle)
 
 
 def test_the_nearest_end_of_the_cluster_is_told():
     ends = {**overview().cluster, "ends_at": NOW + 600, "idle_ends_at": NOW + 60}
-    assert "The cluster ends in 1 m 00 s without work" in summary(overview(cluster=ends))
+    assert "The cluster stops in 1 m 00 s without work" in summary(overview(cluster=ends))
 
 
 def test_pools_show_counts_slots_and_bounds():

@@ -233,7 +233,8 @@ def _refuse_running(
         return
     if cluster is not None and asked.options == ["--budget"]:
         raise click.UsageError(
-            f"--budget: use `scalable scale {cluster} --budget {asked.budget:g}`"
+            f"--budget does not apply to --cluster: use `scalable scale {cluster} --budget "
+            f"{asked.budget:g}`"
         )
     running = cluster or os.environ.get(settings.CLUSTER)
     if running and asked.chosen:

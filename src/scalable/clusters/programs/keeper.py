@@ -82,7 +82,7 @@ def main() -> None:
     files = Path(sys.argv[1])
     texts = (files.joinpath(key_of(name)).read_text(encoding="utf-8") for name in CREDENTIALS)
     reason = asyncio.run(keep(sys.argv[2], security_of(pem_fields(*texts))))
-    logger.info("the scheduler has ended: %s", reason)
+    logger.info("the scheduler has stopped: %s", reason)
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int
             try:
                 units.end(side.stopped_units())
             except (OSError, ProviderError) as error:
-                logger.warning("could not read which units have to end: %s", error)
+                logger.warning("could not read which units must stop: %s", error)
     return code
 
 

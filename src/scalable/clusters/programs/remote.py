@@ -83,7 +83,7 @@ def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | N
     relaying |= {"host": relay_host} if relay_host else {}
     beside = partial(_beside, directory.record().abandoned_after_s, relaying)
     reason = asyncio.run(serve(directory, {"host": host, "port": port}, beside))
-    logger.info("ended: %s", reason)
+    logger.info("stopped: %s", reason)
     ended()
 
 

@@ -242,7 +242,7 @@ def main() -> None:
     sys.path.extend(entry for entry in directory.record().sys_path if entry not in sys.path)
     Importer(in_image("the scheduler")).install()
     reason = asyncio.run(serve(directory))
-    logger.info("ended: %s", reason)
+    logger.info("stopped: %s", reason)
     failed = reason.startswith(STRUCK) and not _is_deleted(directory)
     if failed:
         text = f"{reason} from outside; its logs are in {directory.logs_dir}"

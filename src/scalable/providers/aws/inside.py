@@ -59,7 +59,7 @@ class FargateTask:
         if number is None:
             text = os.environ.pop(FILES_VARIABLE, None)
             if text is None:
-                raise ProviderError(f"this task has no files: {FILES_VARIABLE} is not set")
+                raise ProviderError(f"no files for this task: {FILES_VARIABLE} is not set")
             _start_anew(text)
         assert number is not None
         with os.fdopen(int(number), encoding="utf-8") as file:
@@ -69,7 +69,7 @@ class FargateTask:
         for network in self._metadata("").get("Networks") or ():
             for address in network.get("IPv4Addresses") or ():
                 return str(address)
-        raise ProviderError("the metadata of this task contain no address")
+        raise ProviderError("the metadata of this task contains no address")
 
     def stopped_units(self) -> frozenset[str]:
         """Return an empty set, since a task has only one unit."""
@@ -109,7 +109,7 @@ class Instance:
 
         secret = os.environ.get(FILES_AT_VARIABLE)
         if not secret:
-            raise ProviderError(f"this instance has no files: {FILES_AT_VARIABLE} is not set")
+            raise ProviderError(f"no files for this instance: {FILES_AT_VARIABLE} is not set")
         deadline = time.monotonic() + FILES_WITHIN_S
         pause = PAUSE_S
         while True:

@@ -228,7 +228,7 @@ class Instances:
                 raise
             looked = END_ATTEMPTS
         if code is not None:
-            reason = f"its program ended with exit code {code}"
+            reason = f"its program exited (exit code {code})"
             machine = replace(
                 machine,
                 exit_code=code,
@@ -297,7 +297,7 @@ def like(name: str, there: Sequence[str]) -> str:
     names = names or [o for o in there if o[0] == name[0] and o.endswith(f".{size}")]
     if not names:
         return "choose another instance_type or region"
-    return f"it has {', '.join(sorted(names)[:12])}"
+    return f"choose one of: {', '.join(sorted(names)[:12])}"
 
 
 def _new(request: MachineRequest, made: Mapping[str, Any]) -> Machine:

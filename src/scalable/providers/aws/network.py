@@ -187,7 +187,7 @@ class AWSNetwork:
         kept = {subnet: zone for subnet, zone in zones.items() if zone in self._options.zones}
         if not kept:
             raise ProviderError(
-                f"no subnet is in {', '.join(self._options.zones)}",
+                f"there is no subnet in {', '.join(self._options.zones)}",
                 hint=f"zones with subnets: {', '.join(sorted(set(zones.values())))}",
             )
         return kept

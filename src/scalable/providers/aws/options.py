@@ -44,13 +44,13 @@ class AWSOptions(RemoteOptions):
     )
     spot: bool | Fraction = Field(
         default=False,
-        description="Use spot capacity for all workers (true) or a fraction such as 0.7. If there "
-        "is none, workers are on demand.",
+        description="Use spot capacity for all workers (true) or a fraction such as 0.7. Without "
+        "spot capacity, workers run on demand.",
     )
     spot_allocation: Literal["price-capacity-optimized", "capacity-optimized", "lowest-price"] = (
         Field(
             default="price-capacity-optimized",
-            description="Spot allocation strategy for ec2, as in fleet requests.",
+            description="Allocation strategy of EC2 fleets for spot capacity, for ec2.",
         )
     )
     vpc: Argument | None = Field(
@@ -68,7 +68,7 @@ class AWSOptions(RemoteOptions):
     )
     public: bool = Field(
         default=True,
-        description="Public addresses for the machines. Without them, the subnets need a NAT "
+        description="Give the machines public addresses. Without them, the subnets need a NAT "
         "gateway or endpoints, and clients need a route into the VPC.",
     )
     clients_from: tuple[Argument, ...] = Field(

@@ -43,7 +43,7 @@ class AWSProvider(CloudProvider):
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check everything that needs no request: region, sizes, types, zones, roles, mounts."""
+        """Check region, sizes, types, zones, roles and mounts, without sending a request."""
         report = ValidationReport()
         report.extend(findings(spec))
         report.extend(price_warnings(spec))
@@ -57,7 +57,7 @@ class AWSProvider(CloudProvider):
     def render_objects(
         self, spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
     ) -> dict[str, bytes]:
-        """Return each request of a cluster by file name, without sending any."""
+        """Return the requests for a cluster by file name, without sending them."""
         from scalable.providers.aws.cloud import objects
 
         return objects(spec, counts, name)
@@ -82,7 +82,7 @@ class AWSProvider(CloudProvider):
         return place_of(spec.options)
 
     def places(self) -> list[dict[str, str]]:
-        """Return the sites of the environment and of earlier clusters started here."""
+        """Return the sites set in the environment, and those of earlier clusters started here."""
         from scalable.records.directory import all_places
 
         return all_places(self.name, known_places()) if has_credentials() else []
@@ -147,7 +147,7 @@ def _options(spec: DeploymentSpec) -> Iterator[Diagnostic]:
             "E_BAD_OPTION",
             (*target, "logs_kept_days"),
             f"CloudWatch cannot keep logs for {days} days",
-            hint=f"it can for {', '.join(map(str, _KEPT_DAYS))}",
+            hint=f"choose one of: {', '.join(map(str, _KEPT_DAYS))}",
         )
 
 
@@ -192,7 +192,7 @@ def _component(spec: DeploymentSpec, component: ComponentSpec) -> Iterator[Diagn
         yield Diagnostic(
             "W_NOT_APPLIED",
             (*path, "mounts"),
-            "mounts have no effect: machines of AWS share no files with this one",
+            "mounts have no effect: machines on AWS do not share files with this one",
             hint="read and write data in object storage, such as s3://",
             severity="warning",
         )
@@ -201,7 +201,7 @@ def _component(spec: DeploymentSpec, component: ComponentSpec) -> Iterator[Diagn
         yield Diagnostic(
             "E_BAD_OPTION",
             (*path, "preload_script"),
-            f"preload_script {script!r} is a file of this machine, which containers do not see",
+            f"preload_script {script!r} is a file on this machine, which containers cannot read",
             hint="put it into the image, and write its absolute path there",
         )
 

@@ -280,7 +280,7 @@ def user_data(container: Container) -> str:
     text = script(container).encode()
     if len(text) > LIMIT:
         raise ProviderError(
-            f"the environment of a container makes {len(text)} bytes of user data, but EC2 accepts "
+            f"the environment of a container needs {len(text)} bytes of user data, but EC2 accepts "
             f"{LIMIT}",
             hint="make env: shorter; long values can be part of the image",
         )
@@ -321,7 +321,7 @@ _WAITING = {
 #: Stop codes that the program did not cause.
 _FROM_OUTSIDE = {
     "SpotInterruption": "AWS reclaimed its spot capacity",
-    "TerminationNotice": "AWS ended its machine",
+    "TerminationNotice": "AWS stopped its machine",
     "InfrastructureHealth": "AWS found its machine unhealthy",
     "UserInitiated": "it was stopped",
     "ServiceSchedulerInitiated": "it was stopped",
@@ -403,7 +403,7 @@ def _end(task: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[str | N
     if code == "TaskFailedToStart":
         return f"it could not start: {inner or said}", _is_passing(said), False
     if container.get("exitCode") is not None:
-        text = f"its program ended with exit code {container['exitCode']}"
+        text = f"its program exited (exit code {container['exitCode']})"
         return (f"{text}: {inner}" if inner else text), False, False
     return inner or said or None, False, False
 
@@ -423,7 +423,7 @@ _INSTANCE_ENDS = {
     "Server.SpotInstanceShutdown": "AWS reclaimed its spot capacity",
     "Server.InsufficientInstanceCapacity": "AWS had no capacity",
     "Client.UserInitiatedShutdown": "it was terminated",
-    _BY_ITSELF: "its program ended",
+    _BY_ITSELF: "its program exited",
 }
 
 
@@ -437,7 +437,7 @@ def instance_machine(instance: Mapping[str, Any], tagged: Mapping[str, str]) -> 
     elif state is not MachineState.RUNNING:
         code = str((instance.get("StateReason") or {}).get("Code") or "")
         said = str((instance.get("StateReason") or {}).get("Message") or "")
-        reason = _INSTANCE_ENDS.get(code) or said or "its instance has ended"
+        reason = _INSTANCE_ENDS.get(code) or said or "its instance has stopped"
         from_outside = code != _BY_ITSELF
     made: datetime | None = instance.get("LaunchTime")
     return Machine(

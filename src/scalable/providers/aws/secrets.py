@@ -47,7 +47,7 @@ def unpacked(text: str) -> dict[str, str]:
         files = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
         return {str(path): str(content) for path, content in files.items()}
     except (binascii.Error, zlib.error, ValueError, AttributeError) as error:
-        raise ProviderError("a secret does not hold files of a cluster") from error
+        raise ProviderError("a secret does not contain the files of a cluster") from error
 
 
 class AWSSecrets:

@@ -86,7 +86,7 @@ def rounding(tag: str, cpus: float, memory_bytes: int | None = None) -> str | No
     asked = f"{cpus:g} cpu{'s' * (cpus != 1)}"
     if memory_bytes is not None:
         asked += f" and {memory_bytes / 2**30:.4g} GiB"
-    return f"Workers of {tag!r} ask for {asked}; Fargate rounds them up to {size}."
+    return f"Workers of {tag!r} request {asked}; Fargate rounds them up to {size}."
 
 
 # Prices -------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def chosen(
     if not fitting:
         raise ProviderError(
             f"no instance type with a known price in the region is large enough for {wanted}"
-            + (f", {units} times" if units > 1 else ""),
+            + (f", for each of {units} workers" if units > 1 else ""),
             hint="set instance_type of the target",
         )
     return [offer.shape.name for offer in fitting[:TRIED]]

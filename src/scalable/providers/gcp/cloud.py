@@ -129,7 +129,7 @@ class GoogleCloud:
                 raise
             ruled = set()
         ended = ruled - await self._secrets.clusters(marks) if ruled else set()
-        return found | dict.fromkeys(ended, "firewall rules of a cluster that has ended")
+        return found | dict.fromkeys(ended, "firewall rules of a stopped cluster")
 
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
         return await self._fleet.output(machine, since)
@@ -156,9 +156,7 @@ async def email_of(api: GoogleApi) -> str:
         # The token is in the body, because proxies log addresses.
         found = await api.request("POST", url, body=_form(access_token=credentials.token))
     except GoogleError as error:
-        raise ProviderError(
-            f"Google does not return the account of these credentials: {error}"
-        ) from error
+        raise ProviderError(f"could not get the account of these credentials: {error}") from error
     email = str(found.get("email") or "")
     if not email:
         raise ProviderError(

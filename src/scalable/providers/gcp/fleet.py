@@ -152,7 +152,7 @@ class Fleet:
             return machine
         code, out_of_memory = self._ends[_name(machine)]
         reason = machine.reason or (
-            "the machine is powered off" if code is None else f"its program ended with code {code}"
+            "the machine is powered off" if code is None else f"its program exited with code {code}"
         )
         return dataclasses.replace(
             machine, exit_code=code, out_of_memory=out_of_memory, reason=reason
@@ -171,7 +171,7 @@ class Fleet:
     async def explain(self, machine: Machine) -> Machine:
         """Return a vanished machine, with the reason from its zone's operations."""
         ended = dataclasses.replace(
-            machine, state=MachineState.ENDED, from_outside=True, reason="it is gone"
+            machine, state=MachineState.ENDED, from_outside=True, reason="it no longer exists"
         )
         url = await self._api.compute_url(f"zones/{machine.zone}/operations")
         query = {"orderBy": "creationTimestamp desc", "maxResults": "500"}
@@ -185,7 +185,7 @@ class Fleet:
             if user == self._accounts.get(_name(machine)):
                 # It has deleted itself: see the startup script.
                 return dataclasses.replace(
-                    ended, from_outside=False, exit_code=0, reason="its program has ended"
+                    ended, from_outside=False, exit_code=0, reason="its program has exited"
                 )
             return dataclasses.replace(ended, reason=f"it was deleted by {user}")
         return ended
@@ -321,7 +321,7 @@ class Launching:
                 raise
             raise ProviderError(
                 f"Google Cloud has no region {self._config.region!r}",
-                hint="`gcloud compute regions list` shows them",
+                hint="set another region; list them with `gcloud compute regions list`",
             ) from error
         return sorted(last(url) for url in region.get("zones") or ())
 
@@ -332,7 +332,7 @@ class Launching:
         shapes = candidates(self._config, *size, spot=spot)
         if not shapes:
             raise ProviderError(
-                f"no machine type of {self._config.region} in the table has {size[0]:g} cpus, "
+                f"no known machine type of {self._config.region} has {size[0]:g} cpus, "
                 f"{size[1] / 2**30:.1f} GiB and {size[2]} gpus",
                 hint="set instance_type of the target",
             )

@@ -70,7 +70,7 @@ class GoogleNetwork:
         network = (await self._subnetwork()).get("network") or network_path(self._config.network)
         project, _ = _split(network)
         body = rule_body(need, network, marks)
-        logger.debug("made: %s", need.described(network))
+        logger.debug("created: %s", need.described(network))
         query = {"requestId": str(uuid.uuid4())}
         try:
             operation = await self._api.compute(

@@ -52,7 +52,7 @@ class GCPOptions(RemoteOptions):
     )
     zone: Argument | None = Field(
         default=None,
-        description="Zone, such as us-central1-a. Default: any of the region that has machines.",
+        description="Zone, such as us-central1-a. Default: any zone of the region with capacity.",
     )
     project_id: Argument | None = Field(
         default=None, description="Project that is charged. Default: that of your credentials."
@@ -66,15 +66,15 @@ class GCPOptions(RemoteOptions):
     )
     preemptible: Fraction = Field(
         default=False,
-        description="Use spot machines for all workers (true) or a fraction such as 0.7. If there "
-        "are none, workers get machines at the full price.",
+        description="Use spot machines for all workers (true) or a fraction such as 0.7. Without "
+        "spot capacity, workers run on demand.",
     )
     network: Argument = Field(
         default="default",
         description="Network of all machines: its name, or projects/.../global/networks/...",
     )
     subnetwork: Argument | None = Field(
-        default=None, description="Subnetwork. Default: the network's own one in the region."
+        default=None, description="Subnetwork. Default: the network's subnetwork in the region."
     )
     network_tags: tuple[Argument, ...] = Field(
         default=(), description="Network tags of all machines, for your own firewall rules."
@@ -101,9 +101,9 @@ class GCPOptions(RemoteOptions):
     )
     machine_image: Argument = Field(
         default="projects/cos-cloud/global/images/family/cos-stable",
-        description="Image of the boot disks: Container-Optimized OS.",
+        description="Container-Optimized OS image of the boot disks.",
     )
     disk: Memory = Field(
-        default="30GB", description="Size of a boot disk, which holds the container image."
+        default="30GB", description="Size of a boot disk. It must hold the container image."
     )
     disk_type: Argument = Field(default="pd-balanced", description="Type of the boot disks.")

@@ -41,7 +41,7 @@ class GCPProvider(CloudProvider):
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check everything that needs no request: region, zones, machine types, mounts."""
+        """Check region, zones, machine types and mounts, without sending a request."""
         report = ValidationReport()
         report.extend(findings(spec))
         report.extend(price_warnings(spec))
@@ -84,7 +84,7 @@ class GCPProvider(CloudProvider):
         return {"project": config.project or default_project(), "region": config.region}
 
     def places(self) -> list[dict[str, str]]:
-        """Return the sites of the environment and of earlier clusters started here."""
+        """Return the sites set in the environment, and those of earlier clusters started here."""
         from scalable.records.directory import all_places
 
         if not has_credentials():
@@ -151,7 +151,7 @@ def _component(
             yield Diagnostic(
                 "E_BAD_OPTION",
                 path,
-                f"no machine type that is known here holds a worker of {component.name!r} "
+                f"no known machine type is large enough for a worker of {component.name!r} "
                 f"({wanted})",
                 hint="set instance_type of the target",
             )
@@ -173,7 +173,7 @@ def _component(
         yield Diagnostic(
             "W_NOT_APPLIED",
             (*path, "mounts"),
-            "mounts have no effect: machines of Google Cloud share no files with this one",
+            "mounts have no effect: machines on Google Cloud do not share files with this one",
             hint="read and write data in object storage, such as gs://",
             severity="warning",
         )

@@ -69,7 +69,7 @@ def unpack(payloads: Sequence[bytes]) -> dict[str, str]:
 def _head(payload: bytes) -> tuple[bytes, bytes]:
     form, *rest = payload.partition(b"\n")[0].split(b" ")
     if form != FORM or len(rest) != 2:
-        raise ValueError("the secret holds no files of scalable")
+        raise ValueError("the secret contains no files of scalable")
     return rest[0], rest[1]
 
 

@@ -544,7 +544,7 @@ class PodWatch:
                 failures = 0
             except ProviderError as error:
                 failures += 1
-                logger.debug("the watch of pods ended: %s", error)
+                logger.debug("the watch of pods has stopped: %s", error)
                 if isinstance(error, KubernetesError) and error.status == GONE:
                     self._version = None
                     continue

@@ -157,7 +157,7 @@ def findings(spec: DeploymentSpec) -> list[Diagnostic]:
         script = component.preload_script
         if script is not None and not script.startswith("/"):
             local = ProviderError(
-                f"preload_script {script!r} is a file of this machine, which pods do not see",
+                f"preload_script {script!r} is a file on this machine, which pods cannot read",
                 hint="put it into the image or a mount, and write its absolute path there",
             )
             found.append(_bad(("components", tag, "preload_script"), local))

@@ -36,7 +36,7 @@ class KubernetesOptions(RemoteOptions):
         default=None, description="Service account of the pods."
     )
     image_pull_secrets: tuple[Argument, ...] = Field(
-        default=(), description="Secrets for pulling images."
+        default=(), description="Secrets with which images are pulled."
     )
     resources: Resources | None = Field(
         default=None, description="Requests and limits in addition to those of the components."
@@ -52,7 +52,7 @@ class KubernetesOptions(RemoteOptions):
     node_selector: TextMap = Field(default={}, description="Labels that nodes must have.")
     priority_class: Argument | None = Field(default=None, description="Priority class of the pods.")
     pod_template: Text | None = Field(
-        default=None, description="YAML file of a pod. All pods are merged with it."
+        default=None, description="YAML file that describes a pod. Every pod is merged with it."
     )
     manager_service_account: Argument | None = Field(
         default=None,

@@ -102,7 +102,7 @@ class NamespacePlace:
                     fault = fault_in_output(pod, f"{words}{output}")
                     said = f"{fault}: {words}" if fault and fault not in str(words) else words
                     raise ProviderError(
-                        f"the scheduler's pod does not run: {said}{output}",
+                        f"the scheduler's pod is not running: {said}{output}",
                         hint=ADVICE if fault else None,
                     )
                 if words != told and words is not None and ":" in words:
@@ -111,13 +111,15 @@ class NamespacePlace:
             elif refusal := await self._refusal():
                 words, lasting = refusal
                 if lasting is not None:
-                    raise ProviderError(f"the scheduler's pod does not run: {words}", hint=lasting)
+                    raise ProviderError(
+                        f"the scheduler's pod is not running: {words}", hint=lasting
+                    )
                 if words != told:
                     logger.warning("the scheduler's pod waits: %s", words)
                     told = words
             await self._watch.changed(POLL_S)
         raise ProviderError(
-            f"the scheduler's pod does not run after {timeout_s:g} s: {words}",
+            f"the scheduler's pod is not running after {timeout_s:g} s: {words}",
             hint="raise start_timeout in the target if it only needs more time",
         )
 
@@ -159,7 +161,7 @@ class NamespacePlace:
             if there and time.monotonic() > deadline:
                 left = ", ".join(map(pod_and_node, self._watch.pods.values())) or "its root"
                 raise ProviderError(
-                    f"cluster {self.frame.name} was deleted but is not gone after "
+                    f"cluster {self.frame.name} was deleted but still exists after "
                     f"{REMOVAL_TIMEOUT_S:g} s: {left}",
                     hint=f"kubectl --namespace {self.frame.namespace} get job,pod "
                     f"--selector {CLUSTER}={self.frame.cluster_id}",

@@ -42,7 +42,7 @@ class KubernetesProvider:
     def render_objects(
         self, spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
     ) -> dict[str, bytes]:
-        """Return each object of a cluster by file name, as it would be sent."""
+        """Return the objects of a cluster by file name, as they would be sent."""
         return objects(spec, counts, name)
 
     def build_cluster(self, spec: DeploymentSpec) -> SessionCluster:
@@ -58,7 +58,7 @@ class KubernetesProvider:
         cluster.scale_to_plan(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:
-        """Delete the cluster's root object, and wait until all its objects are gone."""
+        """Delete the cluster's root object, and wait until all its objects are deleted."""
         if cluster is not None:
             cluster.close()
 

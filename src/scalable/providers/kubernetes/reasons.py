@@ -34,7 +34,7 @@ _FROM_OUTSIDE = {
     "UnexpectedAdmissionError": "its node did not admit it",
     "OutOfcpu": "its node had no cpus left",
     "OutOfmemory": "its node had no memory left",
-    "OutOfpods": "its node takes no more pods",
+    "OutOfpods": "its node accepts no more pods",
 }
 _DISRUPTIONS = {
     "PreemptionByScheduler": "preempted by a pod of higher priority",
@@ -182,7 +182,7 @@ def _unscheduled(status: Mapping[str, Any]) -> str | None:
         if condition.get("reason") == "SchedulingGated":
             return _with_message("it is held back by a scheduling gate", message)
         lacking = _lacking(message)
-        words = f"no node has room: {' and '.join(lacking)}" if lacking else "no node takes it"
+        words = f"no node has room: {' and '.join(lacking)}" if lacking else "no node accepts it"
         return _with_message(words, message)
     return None
 

@@ -188,11 +188,11 @@ class PodDial:
             pod = await self._api.request("GET", self._pods, self._pod)
         except KubernetesError as error:
             if error.status == NOT_FOUND:
-                raise TunnelClosedError("the scheduler's pod is gone") from error
+                raise TunnelClosedError("the scheduler's pod no longer exists") from error
             raise
         seen = observation(pod)
         if seen.state is UnitState.ENDED:
-            raise TunnelClosedError(f"the scheduler's pod has ended: {seen.reason}")
+            raise TunnelClosedError(f"the scheduler's pod has stopped: {seen.reason}")
 
 
 def tunnel_to(
@@ -355,7 +355,7 @@ class KubernetesPlace:
             if observation(pod).state is UnitState.RUNNING and not is_going(pod):
                 return str(pod["metadata"]["name"])
         raise ProviderError(
-            f"the scheduler's pod of cluster {cluster_id} does not run", transient=True
+            f"the scheduler's pod of cluster {cluster_id} is not running", transient=True
         )
 
     def logs(self, cluster_id: str, since: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -439,7 +439,7 @@ class KubernetesPlace:
             await asyncio.sleep(POLL_S)
         if wait:
             warn_of_lost_nodes(await self._list(api, self._pods, {CLUSTER: cluster_id}))
-        return [f"job {name} in namespace {self._namespace}, with all that it owns"]
+        return [f"job {name} in namespace {self._namespace}, with everything that it owns"]
 
     async def _left(self, api: KubernetesApi, cluster_id: str) -> list[str]:
         jobs, pods = await asyncio.gather(
@@ -582,7 +582,7 @@ def _kept_state(job: Thing, pods: list[Thing]) -> ProgramState:
     pod = min(pods, key=made_at, default=None)
     if pod is None:
         if has_completed(job):
-            return ProgramState("failed", "the scheduler's pod is gone")
+            return ProgramState("failed", "the scheduler's pod no longer exists")
         return ProgramState("pending", "the Dask operator has not created its pod yet")
     first = as_started_once(pod)
     seen = observation(first)

@@ -523,7 +523,7 @@ def parse_mount(source: str, path: str) -> Mount:
     kind, separator, rest = source.partition("://")
     if not separator:
         raise ProviderError(
-            f"mount {source!r} is a path of this machine, which pods do not see",
+            f"mount {source!r} is a path on this machine, which pods cannot read",
             hint=f"write {SOURCES}",
         )
     if kind not in _KINDS:
@@ -561,9 +561,7 @@ def volumes(mounts: list[Mount]) -> tuple[list[dict[str, Any]], list[dict[str, A
 def _named(source: str, rest: str) -> tuple[str, str]:
     name, _, part = rest.partition("/")
     if not _NAME.fullmatch(name):
-        raise ProviderError(
-            f"mount {source!r} does not name an object: {name!r} is not such a name"
-        )
+        raise ProviderError(f"mount {source!r}: {name!r} is not the name of a Kubernetes object")
     return name, part.strip("/")
 
 

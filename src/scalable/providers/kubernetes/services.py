@@ -149,11 +149,11 @@ async def _make_root(api: KubernetesApi, root: render.Object, record: ClusterRec
             return made
         if not has_ended(made) or label(made, OWNER) != label(root, OWNER):
             raise NameTakenError(
-                f"a cluster {record.name!r} exists already in namespace {resource.namespace!r}: "
+                f"a cluster {record.name!r} already exists in namespace {resource.namespace!r}: "
                 f"job {name}",
                 hint=f"choose another name, or delete it: scalable down {record.name}",
             )
-        logger.debug("job %s of an ended cluster is deleted", name)
+        logger.debug("job %s of a stopped cluster is deleted", name)
         await api.delete(resource, name, propagationPolicy="Foreground")
         await asyncio.sleep(REMOVAL_POLL_S)
 

@@ -133,7 +133,7 @@ class ForkServerProcess:
         except subprocess.TimeoutExpired:  # it is still loading its modules
             self._process.kill()
             self._process.wait()
-        logger.debug("fork server %d has ended", self._process.pid)
+        logger.debug("fork server %d has exited", self._process.pid)
 
     def _wait_until_ready(self) -> None:
         if self._ready or self._unfit is not None:
@@ -150,7 +150,7 @@ class ForkServerProcess:
         try:
             socket.send_fds(self._channel, [json.dumps(request).encode()], list(descriptors))
         except OSError as error:
-            self._fail(f"it has ended: {error}", error)
+            self._fail(f"it has exited: {error}", error)
         answer = self._receive(ANSWER_TIMEOUT_S)
         if key not in answer:
             self._fail(answer.get(UNFIT, "no answer"))
@@ -165,7 +165,7 @@ class ForkServerProcess:
                 self._fail(f"it did not answer within {timeout:g} s")
             data = self._channel.recv(DATAGRAM_BYTES)
         except OSError as error:
-            self._fail(f"it has ended: {error}", error)
+            self._fail(f"it has exited: {error}", error)
         if not data:
             self._fail(f"it has ended; its last output: {self._last_output() or 'none'}")
         answer: dict[str, Any] = json.loads(data)
@@ -218,7 +218,7 @@ def _umask() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)
-    raise OSError("this system does not show the umask of a process")
+    raise OSError("this system does not report the umask of a process")
 
 
 # Forking ------------------------------------------------------------------------------------------

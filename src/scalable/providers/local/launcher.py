@@ -164,7 +164,7 @@ class LocalUnit:
             run_bounded(self._belongings.removal, REMOVAL_S)
         code = process.returncode
         reason = "it ended" if code is None else end_of(code, self._belongings.memory_limit)
-        logger.debug("worker %s (process %d) has ended: %s", self.name, process.pid, reason)
+        logger.debug("worker %s (process %d) has exited: %s", self.name, process.pid, reason)
         last_output = read_tail(self._belongings.log)
         self._remove_scratch()
         self.end = End(reason, last_output, code == OUT_OF_MEMORY)
@@ -387,7 +387,7 @@ class ProcessLauncher:
             if self._forks:
                 logger.warning("fork server %d was lost: %s", server.pid, reason)
             else:
-                logger.warning("further workers are started without a fork server: %s", reason)
+                logger.warning("later workers are started without a fork server: %s", reason)
 
     def _fork(
         self,

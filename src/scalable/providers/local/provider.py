@@ -88,7 +88,7 @@ class LocalProvider:
 
         options = spec.options
         if options["dashboard_address"] and find_spec("bokeh") is None:
-            raise ProviderError("a dashboard needs bokeh", hint="pip install bokeh")
+            raise ProviderError("the dashboard needs bokeh", hint="pip install bokeh")
         processes = bool(options["processes"])
         server, self._prepared = self._prepared, None
         if server is None and processes:
@@ -189,7 +189,7 @@ def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diag
         Diagnostic(
             "E_BAD_OPTION",
             ("components", tag, key),
-            f"{key} needs a process of its own, but this target runs workers as threads",
+            f"{key} needs a separate process, but this target runs workers as threads",
             hint=hint,
         )
         for tag, component in spec.components.items()
@@ -231,7 +231,7 @@ def _larger_than_machine(spec: DeploymentSpec) -> list[Diagnostic]:
         Diagnostic(
             "W_LARGER_THAN_MACHINE",
             ("components", tag, key),
-            f"{key} {asked} is more than this machine has ({has}); workers start anyway",
+            f"{key} {asked} is more than this machine has ({has}); workers will start anyway",
             severity="warning",
         )
         for tag, key, asked, has in found

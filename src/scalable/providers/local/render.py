@@ -81,4 +81,4 @@ def end_of(returncode: int, limit: int) -> str:
     if returncode < 0:
         signals = {number.value: number.name for number in signal.Signals}
         return f"it was killed by {signals.get(-returncode, f'signal {-returncode}')}"
-    return f"it ended with exit code {returncode}"
+    return f"it exited (exit code {returncode})"

@@ -148,7 +148,7 @@ def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
             if stored.marks.get(ROLE) != SCHEDULER or not is_session(cluster_id):
                 continue
             if cluster_id not in led and not is_fresh(stored.files):
-                found[cluster_id] = "files of a session that has ended"
+                found[cluster_id] = "files of a closed session"
         for machine in machines:
             cluster_id = machine.marks.get(CLUSTER, "")
             if cluster_id not in known and 0 < machine.made_at < time.time() - MACHINELESS_S:
@@ -205,7 +205,7 @@ async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
     # The files exist before the machine, and after a machine that ended long ago.
     fresh = is_fresh(files[0].files)
     machineless = ProgramState("pending", "its machine has not been started yet")
-    gone = ProgramState("failed", "the scheduler's machine is gone")
+    gone = ProgramState("failed", "the scheduler's machine no longer exists")
     found.setdefault(SCHEDULER, machineless if fresh else gone)
     return found
 

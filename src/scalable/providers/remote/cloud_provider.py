@@ -121,7 +121,7 @@ class CloudProvider(ABC):
         return managed_pools(spec, site, connect)
 
     def discover(self) -> list[dict[str, Any]]:
-        """Return a row for each unrecorded cluster that has left resources in the cloud."""
+        """Return a row for each cluster without a record that has resources in the cloud."""
         found: list[dict[str, Any]] = []
         for place in self.places():
             from scalable.providers.remote.cloud_place import remains

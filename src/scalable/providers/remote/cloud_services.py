@@ -130,7 +130,7 @@ async def _refuse_ended(
         if cluster.record().stage != "deleting":
             return
     await remove_all(cloud, frame)
-    raise ProviderError(f"{noun!r} was stopped by another process while it was started")
+    raise ProviderError(f"{noun!r} was stopped by another process while it was starting")
 
 
 async def _refuse_taken(
@@ -155,7 +155,7 @@ async def _refuse_taken(
         else:
             found = machine.id
         raise NameTakenError(
-            f"a cluster {record.name!r} exists already: {found}",
+            f"a cluster {record.name!r} already exists: {found}",
             hint=f"choose another name, or delete it: scalable down {record.name}",
         )
 

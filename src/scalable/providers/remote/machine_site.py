@@ -123,7 +123,7 @@ async def remove_all(
     except ProviderError as error:
         if wait:
             raise
-        logger.info("resources of machines that are still ending are not removed yet: %s", error)
+        logger.info("resources of machines that are still stopping are not removed yet: %s", error)
     # The scheduler's files go last: through them the leftovers of an interrupted removal are found.
     for role in (WORKERS, MANAGING):
         removed += await cloud.delete_files(frame.marks(role))
@@ -180,7 +180,7 @@ class MachineSite:
                 reason = machine.reason or reason
                 if machine.state is MachineState.ENDED:
                     raise ProviderError(
-                        f"the scheduler's machine has ended: {machine.reason}"
+                        f"the scheduler's machine has stopped: {machine.reason}"
                         f"{await self._last_output(machine)}"
                     )
                 host = machine.public_address or machine.address
@@ -196,7 +196,7 @@ class MachineSite:
                         return self._address
             if time.monotonic() > deadline:
                 raise ProviderError(
-                    f"the scheduler's machine does not run after {start_s:g} s: {reason}",
+                    f"the scheduler's machine is not running after {start_s:g} s: {reason}",
                     hint="raise start_timeout in the target if it only needs more time; if the "
                     "relay does not answer, check the network's firewall rules for the port",
                 )
@@ -243,8 +243,8 @@ class MachineSite:
                 logger.debug("could not read the state of the scheduler's machine: %s", error)
                 continue
             if machine is None or machine.state is MachineState.ENDED:
-                reason = "it is gone" if machine is None else machine.reason
-                self._on_end(f"the scheduler's machine has ended: {reason}")
+                reason = "it no longer exists" if machine is None else machine.reason
+                self._on_end(f"the scheduler's machine has stopped: {reason}")
                 return
 
     def tunnel(self) -> BackgroundTunnel:

@@ -26,18 +26,18 @@ class RemoteOptions(ProviderOptions):
     )
     start_timeout: Duration = Field(
         default="10m",
-        description="Time within which a machine or pod must start its program.",
+        description="Maximum time for a machine or pod to start its program.",
     )
     abandoned_after: Duration = Field(
         default="5m",
-        description="Time without a report from its creator after which a cluster stops.",
+        description="A session's cluster stops after this time without a report from the session.",
     )
     allow_version_mismatch: bool = Field(
         default=False,
-        description="Accept an image whose release of distributed differs from your machine's. You "
-        "only get a warning.",
+        description="Accept an image whose release of distributed differs from your machine's. "
+        "scalable then only warns.",
     )
     reconnect_within: Duration = Field(
         default="2m",
-        description="Time after which a client's tasks are cancelled if its connection was lost.",
+        description="A client's tasks are cancelled once its connection is lost for this time.",
     )

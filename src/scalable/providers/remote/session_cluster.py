@@ -282,7 +282,7 @@ class SessionCluster(AttachedCluster):
 
     def _scheduler_ended(self, reason: str) -> None:
         if self.status is Status.running:
-            logger.error("cluster %s has ended: %s", self.name, reason)
+            logger.error("cluster %s has stopped: %s", self.name, reason)
             self.status = Status.failed
             if self.tunnel is not None:
                 self.tunnel.abandon(reason)
@@ -376,7 +376,7 @@ class PlacedManager:
                 looked_at = time.monotonic()
                 seen = await self._program.manager_state()
                 if seen.state in ("failed", "completed"):
-                    raise ProviderError(f"the manager does not run: {seen.reason or seen.state}")
+                    raise ProviderError(f"the manager is not running: {seen.reason or seen.state}")
                 if seen.reason and seen.reason != told:
                     told = seen.reason
                     logger.debug("the manager waits: %s", told)
@@ -410,7 +410,7 @@ class PlacedManager:
             end = SchedulerCalls(self._comm).end("its creator has closed it")
             await asyncio.wait_for(end, LEAVE_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
-            logger.debug("could not notify the scheduler of the end: %s", error)
+            logger.debug("could not notify the scheduler that the session closes: %s", error)
         await self._comm.close_rpc()
 
 
@@ -477,7 +477,7 @@ class SessionManager:
         calls = SchedulerCalls(self._comm)
         answer = await answer_of(lambda: calls.attach(own), check)
         if not answer["accepted"]:
-            raise ClusterError(f"the scheduler refuses its manager: {answer['reason']}")
+            raise ClusterError(f"the scheduler rejects its manager: {answer['reason']}")
         for pool in self._pools():
             self.reconciler.inventory.add_pool(pool)
         self.reconciler.start(SchedulerLink(self._comm, own.manager, own.nonce))
@@ -495,5 +495,5 @@ class SessionManager:
                 await before_end()
             await asyncio.wait_for(calls.end("its creator has closed it"), LEAVE_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
-            logger.debug("could not notify the scheduler of the end: %s", error)
+            logger.debug("could not notify the scheduler that the session closes: %s", error)
         await self._comm.close_rpc()

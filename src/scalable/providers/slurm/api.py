@@ -82,7 +82,7 @@ class Slurm:
         if new := sorted(hidden - _named):
             _named.update(new)
             logger.warning(
-                "sbatch does not get %s, which would override the manifest's values",
+                "not passed to sbatch: %s, which would override the manifest's values",
                 ", ".join(f"{name}={os.environ[name]}" for name in new),
             )
         try:
@@ -111,7 +111,7 @@ class Slurm:
             if not self._filters or not user_is_unknown(done.stderr):
                 break
             # squeue exits with 0 and an empty list. Without --user it lists the uid of every job.
-            logger.debug("squeue does not know user %d, so all jobs are listed", self._uid)
+            logger.debug("squeue does not accept user %d, so all jobs are listed", self._uid)
             self._filters = False
         return [e for e in parse_queue(done.stdout) if e.uid in (None, self._uid)]
 
@@ -163,7 +163,7 @@ class Slurm:
         }
         name = arguments[0]
         if shutil.which(name) is None:
-            raise ProviderError(f"{name} is not on the PATH", hint="is this a login node?")
+            raise ProviderError(f"{name} is not on PATH", hint="run this on a login node")
         run = partial(
             subprocess.run,
             list(arguments),
@@ -213,7 +213,7 @@ def address_of(interface: str) -> str:
         known = ", ".join(f"{name} ({address})" for name, address in sorted(addresses.items()))
         raise ProviderError(
             f"there is no network interface {interface!r} with an IPv4 address here",
-            hint=f"there are: {known}",
+            hint=f"choose one of: {known}",
         )
     return addresses[interface]
 

@@ -113,7 +113,7 @@ async def _delete(slurm: Slurm, cluster_id: str) -> list[str]:
             raise ProviderError(
                 f"jobs of cluster {cluster_id} were cancelled but have not stopped after "
                 f"{DELETE_TIMEOUT_S:g} s: {shown}",
-                hint="look at them with squeue; a node may not answer",
+                hint="check them with squeue: a node may not be responding",
             )
         await asyncio.sleep(pause)
         pause = min(5.0, pause * BACKOFF)

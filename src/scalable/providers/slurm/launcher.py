@@ -240,7 +240,7 @@ class SlurmLauncher:
         if element.state is JobState.WAITING:
             return Observation(UnitState.PENDING, element.reason)
         if element.raw_state in SUSPENDED:
-            reason = f"suspended ({element.raw_state}): it works again once it is resumed"
+            reason = f"suspended ({element.raw_state}): it continues once it is resumed"
             return Observation(UnitState.PENDING, reason, suspended=True)
         if element.state is JobState.THERE:
             left = element.left_s

@@ -46,13 +46,13 @@ class SlurmOptions(ProviderOptions):
     )
     qos: Argument | None = Field(default=None, description="Quality of service.")
     constraint: Argument | None = Field(default=None, description="Features that nodes must have.")
-    reservation: Argument | None = Field(default=None, description="Reservation to run in.")
+    reservation: Argument | None = Field(default=None, description="Reservation in which jobs run.")
     scheduler: Literal["login", "job"] = Field(
         default="login",
         description="Where a detached cluster's scheduler runs: the login node, or a separate job.",
     )
     scheduler_port: Port = Field(
-        default=8786, description="Port of the scheduler. If it is taken, the next free port."
+        default=8786, description="Port of the scheduler, or the next free port if it is in use."
     )
     worker_port_range: PortRange | None = Field(
         default=None, description="Ports that workers may listen on, such as 40000:41000."
@@ -66,7 +66,7 @@ class SlurmOptions(ProviderOptions):
         "jobs that replace those near their walltime may exceed this maximum.",
     )
     directives: tuple[Annotated[Text, AfterValidator(_directive)], ...] = Field(
-        default=(), description="Further sbatch options that scalable does not set itself."
+        default=(), description="Additional sbatch options, which scalable does not set itself."
     )
     logs: Annotated[Text, AfterValidator(allowed(LOGS))] | None = Field(
         default=None, description="Directory for job logs. Default: next to the run."

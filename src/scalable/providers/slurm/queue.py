@@ -186,7 +186,7 @@ def explain_reason(reason: str) -> str:
 
 def explain_end(state: str, reason: str = "") -> str:
     """Return a sentence about how a job finished, from Slurm's state and reason."""
-    shown = _STATES.get(state.split(maxsplit=1)[0] if state else "", "it is gone")
+    shown = _STATES.get(state.split(maxsplit=1)[0] if state else "", "it no longer exists")
     # The field may still contain the reason why the job was queued, which explains nothing.
     silent = reason in ("", "None", "(null)", "NonZeroExitCode") or reason in _REASONS
     detail = "" if silent and reason != "NodeDown" else f", {reason}"

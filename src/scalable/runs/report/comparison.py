@@ -91,7 +91,7 @@ def compare(record: RunRecord) -> Comparison:
     """Return the comparison of a run with its plan, or raise RunError while it is running."""
     if record.status == "running":
         raise RunError(
-            f"run {record.path.name} is still running", hint="compare it when it has ended"
+            f"run {record.path.name} is still running", hint="wait until it has finished"
         )
     read = ReadCalls(record.tasks)
     present = presences(record.workers, last_moment(record, read.last_moment))

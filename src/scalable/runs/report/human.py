@@ -14,7 +14,7 @@ from scalable.units import format_amount, format_bytes, format_duration
 from scalable.views.overview_tables import STATE_WORDS, cache_in_words, reason_rows
 
 _NOT_CLOSED = {
-    "interrupted": "its process ended without closing the run; the record is incomplete",
+    "interrupted": "its process stopped without closing the run; the record is incomplete",
     "running": "the record is incomplete",
 }
 _DURATION_HEADER = ("task", "count", "failed", "median", "80%", "95%", "max", "total")

@@ -91,7 +91,7 @@ class Sidebar:
     async def leave(self, seen: Seen) -> bool:
         """Stop a cluster that this process started and return True, or hide any other cluster."""
         if self.started_here(seen):
-            logger.debug("the sidebar ends cluster %s", seen.status.name)
+            logger.debug("the sidebar stops cluster %s", seen.status.name)
             await asyncio.to_thread(end, seen.status.id)
             await self._watch.clusters(0.0)
             return True
@@ -172,10 +172,11 @@ def page_of(seen: Seen) -> Page:
     known = seen.directory.scheduler() or {}
     alive = is_alive(known)
     if alive is False:
-        raise ClusterError(f"the scheduler of cluster {name!r} has ended")
+        raise ClusterError(f"the scheduler of cluster {name!r} has stopped")
     if alive is None and is_loopback(f"tcp://{parts.netloc}"):
         raise ClusterError(
-            f"the dashboard of cluster {name!r} is shown only on the machine of {place_of(known)}",
+            f"the dashboard of cluster {name!r} can be shown only on the machine of "
+            f"{place_of(known)}",
             hint="`--dashboard HOST:0` of `scalable up` lets it listen elsewhere",
         )
     token = parse_qs(parts.query).get(PARAMETER, [""])[0]

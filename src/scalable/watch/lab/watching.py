@@ -261,7 +261,7 @@ def bounds(name: str, adapt: Any, pools: Mapping[str, PoolStatus]) -> tuple[str,
     """Return the only pool's tag and bounds. ClusterError for several pools or invalid bounds."""
     if len(pools) != 1:
         raise ClusterError(
-            f"cluster {name!r} has {len(pools)} pools, but the sidebar sets bounds for one only",
+            f"cluster {name!r} has {len(pools)} pools, but the sidebar can set bounds for only one",
             hint="in Python: client.cluster.adapt(TAG, MINIMUM, MAXIMUM)",
         )
     minimum, maximum = (adapt.get(key) for key in ("minimum", "maximum"))
