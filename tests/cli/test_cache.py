@@ -230,7 +230,7 @@ def test_files_of_killed_processes_are_counted_and_removed(store, invoke):
     assert "would remove 1 file of killed processes" in invoke("cache", "prune", "--dry-run").out
     assert "Remove 1 file of killed processes from" in invoke("cache", "prune", code=2).err
     assert left.exists()
-    assert "removed 1 file of processes" in invoke("cache", "prune", "--yes").out
+    assert "removed 1 file of killed processes" in invoke("cache", "prune", "--yes").out
     assert not left.exists()
     assert listed(invoke) == [1]
 

@@ -335,7 +335,7 @@ def test_a_pool_that_does_not_exist_is_refused_before_anything_else(invoke, reco
     refused = invoke("scale", "one", "nope=3")
     assert (refused.code, refused.out) == (5, "")
     assert "cluster 'one' has no pool 'nope'" in refused.err
-    assert "its pools: 'analysis', 'model'" in refused.err
+    assert "known pools: 'analysis', 'model'" in refused.err
 
 
 # scale, connect -----------------------------------------------------------------------------------

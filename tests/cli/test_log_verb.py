@@ -64,9 +64,9 @@ def test_no_log_yet(invoke, recorded):
     [
         (
             ("--pool", "moon"),
-            "cluster 'one' has no pool 'moon'\n  hint: its pools: model, analysis",
+            "cluster 'one' has no pool 'moon'\n  hint: known pools: model, analysis",
         ),
-        (("--worker", "moon"), "worker 'moon' has no log\n  hint: logs: "),
+        (("--worker", "moon"), "worker 'moon' has no log\n  hint: available logs: "),
         (("--worker", "moon", "--follow"), "worker 'moon' has no log"),
     ],
 )

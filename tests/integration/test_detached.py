@@ -49,7 +49,7 @@ def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
     refused = program("scale", "one", "c=1")
     assert refused.returncode == 5
     assert "cluster 'one' has no pool 'c'" in refused.stderr
-    assert "its pools: 'a', 'b'" in refused.stderr
+    assert "known pools: 'a', 'b'" in refused.stderr
 
     with scalable.connect("one") as client:
         assert client.submit(os.getpid, tag="a").result(timeout=60) != os.getpid()

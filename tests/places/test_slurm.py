@@ -510,7 +510,7 @@ def test_an_adaptive_pool_grows_from_zero(cluster, eventually):
 
 def test_the_script_of_a_pool_is_what_sbatch_gets(on_slurm):
     with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:
-        with pytest.raises(ClusterError, match="there is no pool 'm'; pools: none"):
+        with pytest.raises(ClusterError, match="there is no pool 'm'; known pools: none"):
             cluster.job_script("m")
         cluster.add_container(tag="m", memory="100M", setup=["cd /"], python="/opt/python3")
         script = cluster.job_script("m")

@@ -99,7 +99,7 @@ def test_a_session_returns_the_output_of_its_workers(capfd):
         assert "kept in the log" in session.logs("model")[name]
         assert len(session.logs()) == 2
     assert "kept in the log" in session.logs()[name]
-    with pytest.raises(ClusterError, match="there is no pool 'moon'; pools: model, other"):
+    with pytest.raises(ClusterError, match="there is no pool 'moon'; known pools: model, other"):
         session.logs("moon")
 
 

@@ -53,5 +53,5 @@ class MovableImageError(ScalableError):
         self.image = image
         super().__init__(
             f"results of tasks in image {image!r} are not cached: {reason}",
-            hint=f"write the image with its digest ({image}@sha256:...), or as a file",
+            hint=f"name the image by its digest ({image}@sha256:...), or use an image file",
         )

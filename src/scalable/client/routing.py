@@ -217,7 +217,7 @@ class Routing:
             run(shuffle_mender())
         except (ImportError, AttributeError, ValueError) as error:
             raise ClusterError(
-                f"the scheduler cannot keep the shuffles of collections within a pool: {error}",
+                f"the scheduler cannot restrict the shuffles of a collection to a pool: {error}",
                 hint="compute without a tag, or on a scheduler that scalable started",
             ) from error
 
@@ -258,7 +258,7 @@ class Routing:
             raise self._unknown(tag)
         if not fits({tag: n}, tag, slots[tag]):
             raise ClusterError(
-                f"slots={n} of tag {tag!r}: each of its workers has only {slots[tag]}",
+                f"slots={n} of tag {tag!r}: its workers have {slots[tag]} each",
                 hint="known tags: "
                 + ", ".join(f"{t!r} ({s} slots)" for t, s in sorted(slots.items())),
             )

@@ -169,7 +169,7 @@ def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, str] | None:
         if known and tag not in known:
             raise ClusterError(
                 f"cluster {record.name!r} has no pool {tag!r}",
-                hint=f"its pools: {', '.join(map(repr, sorted(known)))}",
+                hint=f"known pools: {', '.join(map(repr, sorted(known)))}",
             )
     if record.max_workers is None or len(status.get("managers", ())) > 1:
         return None

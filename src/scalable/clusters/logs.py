@@ -48,12 +48,12 @@ def log_files(
     tags = tuple(dict.fromkeys((*record.tags, *_pool_tags(directory))))
     if pool is not None and pool not in tags:
         raise ClusterError(
-            f"cluster {record.name!r} has no pool {pool!r}", hint=f"its pools: {', '.join(tags)}"
+            f"cluster {record.name!r} has no pool {pool!r}", hint=f"known pools: {', '.join(tags)}"
         )
     workers = _workers(directory, tags)
     if worker is not None and all(file.worker != worker for file in workers):
         known = ", ".join(file.worker for file in (*workers, *services)) or "none"
-        raise ClusterError(f"worker {worker!r} has no log", hint=f"logs: {known}")
+        raise ClusterError(f"worker {worker!r} has no log", hint=f"available logs: {known}")
     return [
         file
         for file in workers
@@ -77,7 +77,8 @@ def run_logs(
     if not found and (pool or worker):
         known = ", ".join(file.worker for file in files) or "none"
         raise ClusterError(
-            f"run {run.name} has no log of {worker or f'pool {pool}'}", hint=f"logs: {known}"
+            f"run {run.name} has no log of {worker or f'pool {pool}'}",
+            hint=f"available logs: {known}",
         )
     return found
 

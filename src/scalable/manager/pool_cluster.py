@@ -241,7 +241,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         """
         if self.new_spec is None:
             raise ClusterError(
-                "new_worker_spec() needs a template for the pool without a tag",
+                "new_worker_spec(): the pool without a tag has no template",
                 hint="use scale(tag, n) or add_pool(), or pass worker= to PoolCluster",
             )
         return super().new_worker_spec()

@@ -270,7 +270,7 @@ class RemotePlace(Protocol):
         """Return a tunnel to the scheduler. It reconnects automatically."""
 
     def logs(self, cluster_id: str, since: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-        """Map programs and workers to (new output, position where the next call starts).
+        """Return the new output of each program and worker, and the position after it.
 
         Parameters
         ----------

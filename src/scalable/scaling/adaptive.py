@@ -148,8 +148,9 @@ class AdaptiveScaler:
             One mapping for each task that is queued or runs. Keys: ``tag`` and, if known,
             ``duration`` in seconds.
         active_workers
-            Number of connected or starting workers of each tag. A missing tag has
-            none if it was in an earlier mapping, otherwise as many as the last decision set.
+            Number of connected or starting workers of each tag. Tags that were in an
+            earlier mapping and are missing now have none. Other missing tags have the count of the
+            last decision.
         recent_completions
             One mapping for each task that finished since the last evaluation. Keys: ``tag`` and, if
             known, ``duration_s``. The scaler keeps the last 200 durations of each tag.

@@ -208,9 +208,7 @@ class WorkerRecords:
         """Record that the end of a process is not a crash."""
         record = self._at.get(address)
         if record is not None:
-            logger.debug(
-                "worker %s at %s stops, which is not counted as a crash", record.name, address
-            )
+            logger.debug("worker %s at %s stops (not a crash)", record.name, address)
             record.dismissed_at = address
 
     # For managers and workers ---------------------------------------------------------------------

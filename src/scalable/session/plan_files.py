@@ -77,7 +77,7 @@ def checked_counts(spec: DeploymentSpec, counts: Mapping[str, Any]) -> dict[str,
     _check_tags(spec, counts)
     for tag, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ClusterError(f"{tag!r} cannot have {count!r} workers")
+            raise ClusterError(f"{tag!r} cannot have {count!r} workers: give 0 or more")
     return dict(counts)
 
 

@@ -280,8 +280,8 @@ class Shown(SpendingMethods):
     def progress(self) -> Progress:
         """Return a display of the session's progress for a ``with`` block.
 
-        As a context manager it counts the done, running, waiting and failed tasks of each name, and
-        predicts the finish, until the end of the block. On a terminal, it shows a table below the
+        Within the block, it counts the done, running, waiting and failed tasks of each name, and
+        predicts the finish. On a terminal, it shows a table below the
         program's output; in a notebook, a table that is kept up to date; elsewhere, a line on
         standard error every ten seconds. Under ``scalable run``, which has its own display, it
         shows nothing. ``print`` shows the current state once.

@@ -70,7 +70,7 @@ def _of_cached(own: WorkerCheckpoints | None, key: str, url: str) -> Checkpoint:
         return own.begin(key, remembered=True)
     if scheme_of(url) != "file":
         raise ClusterError(
-            f"results are cached in {url}, where no task can have a directory",
+            f"results are cached in {url}, which cannot contain directories for tasks",
             hint="set local_cache of the project, or store of the decorator, to a directory",
         )
     checkpoints = _opened(checkpoint_directory(url))

@@ -103,7 +103,7 @@ def test_calls_in_an_image_of_which_only_the_name_is_known_are_not_remembered(
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
     assert "model:latest" in told[0]
-    assert "with its digest" in told[0]
+    assert "by its digest" in told[0]
     says = CacheSettings("x", environments={"main": {"image": "model:latest"}})
     remembered = CachedCalls(lambda: says, lambda: False)
     assert remembered.function(work, KeyOptions(), Purpose(tag="main")) is work

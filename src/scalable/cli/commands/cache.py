@@ -110,8 +110,8 @@ def list_results(
 @_store_options
 def why(call: str, *, store: ResultStore) -> Result:
     """Show the parts of a task's cache key, and why there was no cache hit.
-    TASK is a key, a unique prefix of a key, or the name of a function (its latest result). The key
-    is compared with that of the most similar earlier result of the same function.
+    TASK is a key or its prefix, or the name of a function, which selects its latest result. The
+    key is compared with that of the most similar earlier result of the same function.
     """
     entries = [item.entry for item in store.inventory() if item.entry is not None]
     text, data = cached.explanation(cached.called(call, entries), entries, time.time())

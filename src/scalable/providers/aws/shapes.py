@@ -287,7 +287,7 @@ def chosen(
     if not fitting:
         raise ProviderError(
             f"no instance type with a known price in the region is large enough for {wanted}"
-            + (f", for each of {units} workers" if units > 1 else ""),
+            + (f" ({units} workers for each machine)" if units > 1 else ""),
             hint="set instance_type of the target",
         )
     return [offer.shape.name for offer in fitting[:TRIED]]

@@ -365,7 +365,7 @@ class Launching:
             tried.note(attempt, failure)
         if tried.never():
             raise ProviderError(
-                f"{self._config.region} has no machine for {request.name}: {tried.told()}",
+                f"no machine for {request.name} in {self._config.region}: {tried.told()}",
                 hint="choose another region, zone or instance_type",
             )
         return Refusal(tried.told())

@@ -352,7 +352,7 @@ async def _open(context: str | None) -> Any:
             file = os.environ.get("KUBECONFIG") or str(DEFAULT_FILE)
             if not exists(file):
                 raise ProviderError(
-                    f"there is no kubeconfig: no file {file}",
+                    f"there is no kubeconfig at {file}",
                     hint="set KUBECONFIG to the file that describes your Kubernetes cluster",
                 )
             await config.load_kube_config(

@@ -531,7 +531,7 @@ def parse_mount(source: str, path: str) -> Mount:
             f"mount {source!r} has the unknown kind {kind!r}", hint=f"use {SOURCES}"
         )
     if not path.startswith("/"):
-        raise ProviderError(f"mount {source!r}: the path in the pod, {path!r}, is not absolute")
+        raise ProviderError(f"mount {source!r}: the path in the pod, {path!r}, must start with /")
     volume, part = _KINDS[kind](source, rest)
     if ".." in part.split("/"):
         raise ProviderError(

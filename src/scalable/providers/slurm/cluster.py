@@ -159,7 +159,9 @@ class SlurmCluster(PoolCluster):
         """
         scripts = {} if self._made is None else self._made.scripts()
         if tag not in scripts:
-            raise ClusterError(f"there is no pool {tag!r}; pools: {', '.join(scripts) or 'none'}")
+            raise ClusterError(
+                f"there is no pool {tag!r}; known pools:  {', '.join(scripts) or 'none'}"
+            )
         return scripts[tag]
 
     def add_component(self, component: ComponentSpec, *, task_s: str | float = 0.0) -> None:
