@@ -63,7 +63,7 @@ def cached(
     Raises
     ------
     UnstableArgumentError
-        When the function is called with an argument that has no stable content.
+        When the function is called with an argument whose content cannot be determined.
 
     Examples
     --------

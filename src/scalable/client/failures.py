@@ -370,7 +370,7 @@ def run_failed_task(client: Any, future: Any) -> Any:
     """
     if isinstance(future, CallFuture):
         raise ClusterError(
-            "tasks of executors are not kept, so they cannot run again here",
+            "the scheduler does not keep tasks of executors, so they cannot run again here",
             hint="submit the task with client.submit()",
         )
     futures = futures_of(future)

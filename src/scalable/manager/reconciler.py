@@ -231,7 +231,7 @@ class Reconciler:
 
     def _replace_leaving(self, unit: Unit) -> None:
         """Request a replacement for a leaving unit. Later passes stop the leaving one."""
-        logger.debug("unit %s leaves and cannot work again", unit.name)
+        logger.debug("unit %s is leaving and cannot be used again", unit.name)
         unit.starts, unit.superseded = (), True  # it did not fail
         self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
 

@@ -315,7 +315,7 @@ class Target(Record):
     )
     manager_grace: Duration | None = Field(
         default=None,
-        description="Time after a manager's last heartbeat at which its idle workers stop.",
+        description="If a manager sends no heartbeat for this time, its idle workers stop.",
     )
     spill_after: Duration | None = Field(
         default=None,

@@ -135,7 +135,7 @@ class SocketComm:
                 with suppress(OSError):
                     await writer.wait_closed()
             if not line.endswith(b"\n"):
-                raise ConnectionError("the session ended before it answered")
+                raise ConnectionError("the session was closed before it answered")
             answer = json.loads(line)
             if "error" in answer:
                 raise ClusterError(answer["error"])

@@ -227,7 +227,7 @@ class ClusterLifecycle(Protocol):
         """Return the site that a target names. No request is sent."""
 
     def remote(self, place: Mapping[str, str]) -> RemotePlace:
-        """Return an object that finds and reaches a site's clusters. No request is sent."""
+        """Return an object for access to a site's clusters. No request is sent."""
 
 
 class TunnelEnd(Protocol):
@@ -241,7 +241,7 @@ class TunnelEnd(Protocol):
 
 
 class RemotePlace(Protocol):
-    """Finds and reaches the clusters on a site that shares no files with the user's machine.
+    """Access to the clusters on a site that shares no files with the user's machine.
 
     The site's objects are authoritative. They store each cluster's files: its record, its
     credentials, the resolved manifest. A cluster's objects belong to one root object: its deletion

@@ -202,7 +202,7 @@ class SpendingMethods(Planned):
         if path is None:
             raise RunError(
                 "this session has no record of a run on this machine",
-                hint="start it first, with SCALABLE_TELEMETRY not 0",
+                hint="start the session first, without SCALABLE_TELEMETRY=0",
             )
         if self._deployment is not None:
             self._deployment.write_rows()

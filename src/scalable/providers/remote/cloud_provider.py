@@ -97,7 +97,7 @@ class CloudProvider(ABC):
     # Detached clusters ----------------------------------------------------------------------------
 
     def remote(self, place: Mapping[str, str]) -> CloudPlace:
-        """Return an object that finds and reaches the user's clusters in a site."""
+        """Return an object for access to the user's clusters in a site."""
         from scalable.providers.remote.cloud_place import CloudPlace
 
         return CloudPlace(lambda: self.cloud(place))

@@ -177,7 +177,8 @@ def page_of(seen: Seen) -> Page:
         raise ClusterError(
             f"the dashboard of cluster {name!r} can be shown only on the machine of "
             f"{place_of(known)}",
-            hint="`--dashboard HOST:0` of `scalable up` lets it listen elsewhere",
+            hint="start the cluster with `scalable up --dashboard HOST:0` to open it from other "
+            "machines",
         )
     token = parse_qs(parts.query).get(PARAMETER, [""])[0]
     tls = _trusting(seen) if parts.scheme == "https" else None
