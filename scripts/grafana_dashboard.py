@@ -37,8 +37,8 @@ PANELS: list[Any] = [
     ("Finished tasks each second", "timeseries", "cps", 12,
      [("sum by (task) (rate(scalable_tasks_finished_total{S}[$__rate_interval]))", "{{task}}")]),
     ("Failed tasks each second", "timeseries", "cps", 12,
-     [('sum by (task) (rate(scalable_tasks_finished_total{S, result="failed"}[$__rate_interval])) > 0',
-       "{{task}}")]),
+     [(('sum by (task) (rate(scalable_tasks_finished_total{S, result="failed"}'
+        "[$__rate_interval])) > 0"), "{{task}}")]),
     ("Mean running time", "timeseries", "s", 12,
      [(("sum by (task) (rate(scalable_task_duration_seconds_sum{S}[$__rate_interval])) / "
        "sum by (task) (rate(scalable_task_duration_seconds_count{S}[$__rate_interval]))"),

@@ -266,7 +266,7 @@ def test_task_with_cache_in_the_manifest_is_remembered_between_sessions(tmp_path
             version: 1
             project: {name: p, local_cache: kept}
             targets: {here: {provider: local}}
-            components: {model: {cpus: 1, workers: 1}}
+            components: {model: {cpus: 1, workers: 1}, post: {cpus: 1, workers: 1}}
             tasks: {fit: {component: model, cache: true}, other: {component: model}}
             """
         )
@@ -277,6 +277,17 @@ def test_task_with_cache_in_the_manifest_is_remembered_between_sessions(tmp_path
             assert client.submit(fit, 3, str(log), task="other").result() == {"value": 6}
     assert (tmp_path / "kept").is_dir()
     assert lines(log) == ["fit 3"] * 3
+    with ScalableSession.from_yaml(str(manifest), target="here") as client:
+        # The function's name is the task's, in the pool of its entry, however the task is sent.
+        assert client.submit(fit, 3, str(log), tag="model").result() == {"value": 6}
+        assert client.gather(client.map(fit, [3], log=str(log), tag="model")) == [{"value": 6}]
+        pool = client.executor(tag="model")
+        assert pool.submit(fit, 3, str(log)).result() == {"value": 6}
+        assert lines(log) == ["fit 3"] * 3
+        assert client.submit(fit, 3, str(log), tag="post").result() == {"value": 6}
+        assert client.submit(fit, 3, str(log), tag="model", cache=False).result() == {"value": 6}
+        assert client.submit(fit, 3, str(log)).result() == {"value": 6}
+    assert lines(log) == ["fit 3"] * 6
 
 
 def until_told(x, log, told):

@@ -130,9 +130,9 @@ class TaskCache:
             with suppress(CommClosedError):  # between two connections: it would not be read
                 send_to_scheduler(self._client, message)
 
-    def concerns(self, func: Callable[..., Any], task: str | None) -> bool:
+    def concerns(self, func: Callable[..., Any], purpose: Purpose) -> bool:
         """Return whether results are stored for a function that is submitted without ``cache``."""
-        return self._resumable.keeps or self._cached.options(func, task, None) is not None
+        return self._resumable.keeps or self._cached.options(func, purpose, None) is not None
 
     def call(
         self,
@@ -145,7 +145,7 @@ class TaskCache:
         """Return a task with its cache key, or None if its result is not cached."""
         if cache is not None:
             refuse_hidden(func, ["cache"])
-        options = self._cached.options(func, purpose.task, cache)
+        options = self._cached.options(func, purpose, cache)
         if options is None or kwargs.get("actor") or kwargs.get("actors"):
             return None
         return self._cached.call(func, args, kwargs, options, purpose)
@@ -181,7 +181,7 @@ class TaskCache:
         """Return the futures of many tasks, and send only tasks without a cached result."""
         task = purpose.task or None
         # Most maps are not cached: they do not pay for each row.
-        if self._cached.options(func, task, cache) is None:
+        if self._cached.options(func, purpose, cache) is None:
             return send(self.resumable(func, kwargs, purpose, cache), *iterables, key=task)
         rows = list(zip(*iterables, strict=False))
         futures: list[Future[Any] | None] = []
@@ -206,7 +206,7 @@ class TaskCache:
         self, func: Callable[..., Any], purpose: Purpose, cache: bool | KeyOptions | None
     ) -> Callable[..., Any]:
         """Return the function to send. The workers compute the cache keys of its tasks."""
-        options = self._cached.options(func, purpose.task, cache)
+        options = self._cached.options(func, purpose, cache)
         if options is None:
             return self.resumable(func, {}, purpose, cache)
         return self._cached.function(func, options, purpose)
@@ -268,16 +268,17 @@ class CachedCalls:
         self._functions: dict[Purpose, CachedFunction] = {}
 
     def options(
-        self, function: Callable[..., Any], task: str | None, cache: bool | KeyOptions | None
+        self, function: Callable[..., Any], purpose: Purpose, cache: bool | KeyOptions | None
     ) -> KeyOptions | None:
         """Return the options of a task's cache key, or None if its result is not cached.
-        If ``cache`` is None, the function's decorator and the manifest decide.
+        If ``cache`` is None, the function's decorator and the manifest decide. A task without a
+        name has the entry of its function's name, if it is for the same pool.
         """
         if isinstance(cache, KeyOptions):
             return cache
         given = options_of(getattr(function, "__func__", function))
         if cache is False or (
-            cache is None and given is None and task not in self._cache_settings().tasks
+            cache is None and given is None and not self._is_listed(function, purpose)
         ):
             return None
         if cache not in (None, True):
@@ -286,6 +287,13 @@ class CachedCalls:
                 hint="write cache=True",
             )
         return given or KeyOptions()
+
+    def _is_listed(self, function: Callable[..., Any], purpose: Purpose) -> bool:
+        """Return whether a task has ``cache: true`` in the manifest."""
+        listed = self._cache_settings().tasks
+        if purpose.task:
+            return purpose.task in listed
+        return bool(purpose.tag) and listed.get(funcname(function)) == purpose.tag
 
     def call(
         self,

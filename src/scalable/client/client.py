@@ -402,7 +402,7 @@ class ScalableClient(HookedClient):
         """Note how a task was sent, for the next tasks of the function, unless that may change."""
         name, task = asked[1] or funcname(func), asked[1]
         is_known = TAG_ANNOTATION not in route.noted and (route.tag is None or route.options)
-        if is_known and not self._cache.concerns(func, task):
+        if is_known and not self._cache.concerns(func, Purpose(task or "", route.tag or "")):
             noted = _PlainTask(name, route.annotations(key), route.options)
             self._plain.setdefault(func, {})[asked] = noted
 

@@ -29,8 +29,8 @@ class CacheSettings:
 
     #: URL of the store, or None for the user's own directory.
     url: str | None = None
-    #: Names of the tasks with ``cache: true``.
-    tasks: frozenset[str] = frozenset()
+    #: Components of the tasks with ``cache: true``, by task name. "" for none.
+    tasks: Mapping[str, str] = field(default_factory=dict)
     #: Parts of task keys by tag: image and environment variables.
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     #: Largest size of the store in bytes.
@@ -51,14 +51,14 @@ class CacheSettings:
             if component.image is not None and contained:
                 parts["image"] = component.image
             environments[tag] = parts
-        tasks = frozenset(task.name for task in spec.tasks.values() if task.cache)
+        tasks = {task.name: task.component or "" for task in spec.tasks.values() if task.cache}
         url, limit = spec.results_url, spec.cache_limit
         return cls(url, tasks, environments, limit, keeping, images_here)
 
     def to_message(self) -> dict[str, Any]:
         return {
             "url": self.url,
-            "tasks": sorted(self.tasks),
+            "tasks": dict(self.tasks),
             "environments": {tag: dict(parts) for tag, parts in self.environments.items()},
             "limit": self.limit,
             "keeping": None if self.keeping is None else asdict(self.keeping),
@@ -70,7 +70,7 @@ class CacheSettings:
         keeping = message.get("keeping")
         return cls(
             message["url"],
-            frozenset(message["tasks"]),
+            message["tasks"],
             message["environments"],
             message.get("limit", CACHE_LIMIT),
             None if keeping is None else Keeping(**keeping),
