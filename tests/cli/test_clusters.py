@@ -290,7 +290,7 @@ def scaled(monkeypatch):
     """Names and counts that were requested."""
     asked = []
     monkeypatch.setattr(
-        "scalable.cli.commands.scale.scale",
+        "scalable.cli.commands.clusters.scale",
         lambda name, counts: asked.append((name, counts)) or ({}, counts),
     )
     return asked
@@ -349,7 +349,7 @@ def test_counts_are_sent_and_shown(invoke, monkeypatch, recorded):
         asked.append((name, counts))
         return {"model": 2, "analysis": 1}, {"model": 0, "analysis": 4}
 
-    monkeypatch.setattr("scalable.cli.commands.scale.scale", scale)
+    monkeypatch.setattr("scalable.cli.commands.clusters.scale", scale)
     result = invoke("scale", "one", "model=0", "analysis=4")
     assert (result.code, result.out) == (0, "model: 2 -> 0\nanalysis: 1 -> 4\n")
     assert asked == [("one", {"model": 0, "analysis": 4})]
@@ -437,7 +437,7 @@ def test_credentials_that_others_can_read_are_refused_by_name(invoke, recorded):
 def ended(monkeypatch):
     """Ids of the clusters that were ended."""
     ids = []
-    monkeypatch.setattr("scalable.cli.commands.down.end", lambda name: ids.append(name) or True)
+    monkeypatch.setattr("scalable.cli.commands.clusters.end", lambda name: ids.append(name) or True)
     return ids
 
 
@@ -481,7 +481,7 @@ def test_down_of_one_that_failed_clears_it_away(invoke, recorded):
 def test_scale_says_that_a_pool_no_longer_follows_its_load(invoke, monkeypatch, recorded):
     recorded(status={"adaptive": {"model": [0, 5]}})
     monkeypatch.setattr(
-        "scalable.cli.commands.scale.scale",
+        "scalable.cli.commands.clusters.scale",
         lambda name, counts: ({"model": 2, "analysis": 1}, counts),
     )
     assert invoke("scale", "one", "model=3", "analysis=2").out == (
@@ -494,7 +494,7 @@ def test_counts_beyond_the_targets_limit_are_asked_about(invoke, monkeypatch, re
     recorded(max_workers=4, limited_by=option)
     asked = []
     monkeypatch.setattr(
-        "scalable.cli.commands.scale.scale",
+        "scalable.cli.commands.clusters.scale",
         lambda name, counts: asked.append(counts) or ({}, counts),
     )
     refused = invoke("scale", "one", "model=4")
@@ -535,7 +535,7 @@ def remains(monkeypatch):
             removed.extend(found)
         return found
 
-    monkeypatch.setattr("scalable.cli.commands.prune.prune", prune)
+    monkeypatch.setattr("scalable.cli.commands.clusters.prune", prune)
     return found, removed
 
 

@@ -58,7 +58,7 @@ VERBS = (
     (["cache", "ls"], HEAVY),
     (["list"], ENGINE),
     (["status", "one"], HEAVY),
-    (["explain", "one"], HEAVY),
+    (["explain", "one"], ENGINE),
     (["doctor"], HEAVY),
     (["logs", "one"], HEAVY),
     (["connect", "one"], HEAVY),

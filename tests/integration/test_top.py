@@ -129,6 +129,9 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
     assert (unknown.returncode, unknown.stdout) == (5, "")
     assert "did you mean 'wait'?" in unknown.stderr
     assert shown("explain")["cluster"] == row["name"]
+    alone = program("explain", "b", here=True)  # no cluster has this name
+    assert f"add workers: `scalable scale {row['name']} b=2`" in alone.stdout
+    assert f"cluster {row['name']!r}:" in alone.stderr
     program("scale", row["name"], "b=2")
     eventually(lambda: look(row["run"])[0].calls.running == 2)
     drained = {worker.name for worker in workers_of(row["name"], "a")}

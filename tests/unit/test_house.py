@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "scalable"
 BUDGETS = {
     "base": (1_900, 14),
     "cache": (5_550, 27),
-    "cli": (4_100, 32),
+    "cli": (4_100, 24),
     "client": (8_250, 18),
     "clusters": (4_900, 23),
     "containers": (900, 4),

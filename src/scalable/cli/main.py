@@ -24,8 +24,8 @@ from scalable.harmless import make_warnings_harmless
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-#: Commands by group, in the order of the help, with the first lines of their help; each is a module
-#: of ``scalable.cli.commands``. The help and completions load none of them.
+#: Commands by group, in the order of the help, with the first lines of their help. The help and
+#: completions load none of them.
 GROUPS = {
     "Project": {
         "init": "Start a project: write a manifest, a workflow and a schema.",
@@ -58,6 +58,12 @@ GROUPS = {
         "prune": "Remove the remains of clusters that no longer exist.",
     },
 }
+#: Modules of ``scalable.cli.commands`` with several commands, called ``<name>_command`` there. All
+#: other modules have the name of their only command, or group, which is called ``command``.
+SHARED = dict.fromkeys(("init", "validate", "schema"), "project")
+SHARED |= dict.fromkeys(
+    ("list", "status", "explain", "connect", "scale", "down", "prune"), "clusters"
+)
 VERBS = {name: line for commands in GROUPS.values() for name, line in commands.items()}
 #: The command line is wrong, or a question cannot be asked without a terminal.
 USAGE = "E_USAGE"
@@ -99,8 +105,10 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"scalable.cli.commands.{cmd_name}")
-        command: click.Command = module.command
+        shared = SHARED.get(cmd_name)
+        module = importlib.import_module(f"scalable.cli.commands.{shared or cmd_name}")
+        name = "command" if shared is None else f"{cmd_name}_command"
+        command: click.Command = getattr(module, name)
         command.name = cmd_name
         return command
 

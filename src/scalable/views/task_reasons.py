@@ -27,6 +27,7 @@ _NEEDED = {
 
 #: Hint about tasks that the scheduler has forgotten.
 _FAILURES = "`scalable report --failed` lists the failures of a run, also of tasks that are gone"
+_FINISHED = "`scalable report` shows the finished tasks of a run, and its cache hits"
 
 
 def explain_call(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cases
@@ -245,6 +246,10 @@ def _over(call: CallFacts) -> Explanation:
         case "cancelled":
             words = f"{_subject(call)} was cancelled"
             return _made(call, State.CANCELLED, Reason.CANCELLED, words, "submit the task again")
+    if call.key in call.close:
+        words = f"no task of {short_name(call.key)} waits, runs or has failed: all have finished, "
+        words += "were cancelled, or were cache hits"
+        return _made(call, State.UNKNOWN, Reason.UNKNOWN, words, _FINISHED)
     words = f"no task {short_name(call.key)}: it was never submitted here, it was cancelled, "
     words += "or no client still has a future of it"
     close = f"did you mean {' or '.join(map(repr, call.close))}? " if call.close else ""

@@ -180,6 +180,13 @@ def test_a_name_that_nobody_knows_is_answered_with_close_ones():
     assert found.advice.startswith("did you mean 'fit' or 'fix'? `scalable report")
 
 
+def test_a_name_whose_tasks_have_finished_is_not_suggested_again():
+    facts = call("unknown")
+    found = explain_call(replace(facts, close=(facts.key, "fix")))
+    assert "all have finished, were cancelled, or were cache hits" in found.sentence
+    assert "did you mean" not in found.advice
+
+
 def test_an_explanation_is_shown_as_its_sentence():
     found = explain_call(call("anything else"))
     assert repr(found) == f"<Explanation: {found}>"
