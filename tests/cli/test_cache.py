@@ -59,7 +59,7 @@ def path_of(store, number):
 
 
 def listed(invoke, *words):
-    value = json.loads(invoke("cache", "ls", *words, "--format", "json").out)
+    value = json.loads(invoke("cache", "list", *words, "--format", "json").out)
     return [int(row["key"][:2], 16) for row in value["results"]]
 
 
@@ -74,22 +74,22 @@ def test_results_are_listed_with_their_sum_in_each_order(store, invoke):
     assert listed(invoke, "--function", "run") == [3, 1]
     assert listed(invoke, "--task", "plot") == [2]
     assert listed(invoke, "--limit", "1") == [2]
-    text = invoke("cache", "ls", "--limit", "2").out
+    text = invoke("cache", "list", "--limit", "2").out
     assert "climate.plot" in text
     assert key(2)[:12] in text
     assert "10 m 00 s" in text
     assert "and 1 more result" in text
     assert "3 results" in text
     assert "computed in 11 m 05 s" in text
-    assert invoke("cache", "ls", "--format", "quiet").out == ""
+    assert invoke("cache", "list", "--format", "quiet").out == ""
 
 
 def test_an_empty_store_and_a_filter_without_results_are_said(store, invoke, tmp_path):
-    assert "is empty" in invoke("cache", "ls").out
+    assert "is empty" in invoke("cache", "list").out
     assert not (tmp_path / "cache").exists()
     put(store, 1)
-    assert "contains no such result" in invoke("cache", "ls", "--task", "other").out
-    assert json.loads(invoke("cache", "ls", "--task", "other", "--format", "json").out)["sum"] == {
+    assert "contains no such result" in invoke("cache", "list", "--task", "other").out
+    assert json.loads(invoke("cache", "list", "--task", "other", "--format", "json").out)["sum"] == {
         "results": 0,
         "size": 0,
         "cost_s": 0,
@@ -99,7 +99,7 @@ def test_an_empty_store_and_a_filter_without_results_are_said(store, invoke, tmp
 
 def test_names_in_the_list_move_no_cursor(store, invoke):
     put(store, 1, function="climate.\x1b[2J\nrun", task="a\rb")
-    text = invoke("cache", "ls").out + invoke("cache", "why", key(1)).out
+    text = invoke("cache", "list").out + invoke("cache", "why", key(1)).out
     assert "\x1b" not in text
     assert "\r" not in text
 
@@ -168,7 +168,7 @@ def test_faulty_entries_are_named_and_removed_on_demand(store, invoke):
         key(3): "torn",
     }
     assert (found["entries"], found["removed"]) == (3, 0)
-    assert "cannot be read: `scalable cache verify` shows why" in invoke("cache", "ls").out
+    assert "cannot be read: `scalable cache verify` shows why" in invoke("cache", "list").out
     refused = invoke("cache", "verify", "--remove", code=2).err
     assert "confirm with --yes. Nothing was removed." in refused
     assert "would be removed" in invoke("cache", "verify", "--remove", "--dry-run", code=1).out
@@ -251,7 +251,7 @@ def test_the_store_is_that_of_the_manifest_or_the_one_that_is_named(
     overlays = named.replace("    max_workers: 3\n", "    max_workers: 3\n    overlay: here\n")
     overlays += f"overlays:\n  here:\n    project:\n      local_cache: {tmp_path}/third\n"
     (project / "scalable.yaml").write_text(overlays)
-    assert "choose one with --target" in invoke("cache", "ls", code=5).err
+    assert "choose one with --target" in invoke("cache", "list", code=5).err
     assert listed(invoke, "--target", "other") == [2]
     assert listed(invoke, "--target", "local") == []
-    assert "scheme" in invoke("cache", "ls", "--store", "ftp://x/y", code=2).err
+    assert "scheme" in invoke("cache", "list", "--store", "ftp://x/y", code=2).err

@@ -55,7 +55,7 @@ VERBS = (
     (["run", "--dry-run", "--workflow", "record.py"], HEAVY),
     (["report", "--runs-dir", "none"], HEAVY),
     (["up", "--no-such-option"], HEAVY),
-    (["cache", "ls"], HEAVY),
+    (["cache", "list"], HEAVY),
     (["list"], ENGINE),
     (["status", "one"], HEAVY),
     (["explain", "one"], ENGINE),

@@ -97,7 +97,7 @@ def key_of(word: str, keys: Iterable[str]) -> str:
     found = sorted(key for key in keys if is_start and key.startswith(word.lower()))
     if not found:
         raise ClusterError(
-            f"no result has the key {word}", hint="`scalable cache ls` lists the keys"
+            f"no result has the key {word}", hint="`scalable cache list` lists the keys"
         )
     if len(found) > 1:
         raise ClusterError(
@@ -122,7 +122,7 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
     if not _KEY.fullmatch(word):
         raise ClusterError(
             f"no results of function {word!r} are stored",
-            hint="`scalable cache ls` lists functions and keys",
+            hint="`scalable cache list` lists functions and keys",
         )
     by_key = {one.key: one for one in entries}
     return by_key[key_of(word, by_key)]

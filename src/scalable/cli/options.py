@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ELSEWHERE = {
     "attach": "manager attach",
     "cache gc": "cache prune",
-    "cache list": "cache ls",
+    "cache ls": "cache list",
     "cache remove": "cache rm",
     "delete": "down",
     "gc": "prune",

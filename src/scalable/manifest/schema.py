@@ -291,7 +291,8 @@ class Task(Record):
         default=None, description="Expected peak memory of one task, such as 2G."
     )
     after: tuple[Text, ...] = Field(
-        default=(), description="Tasks that must finish before this one starts."
+        default=(),
+        description="For plans only: tasks whose results this one uses. Futures order a run.",
     )
 
 

@@ -77,7 +77,7 @@ _store_options = options.combined(
 )
 
 
-@command.command("ls")
+@command.command("list")
 @click.option(
     "--sort", type=click.Choice(list(cached.ORDERS)), default="newest", help="Order of the rows."
 )
