@@ -105,9 +105,7 @@ class Retries(Record):
 
     count: NonNegativeInt = Field(description="Maximum number of retries of one task.")
     backoff: Duration | None = Field(
-        default=None,
-        description="Time before the first retry. Each later pause is twice as long as the one "
-        "before.",
+        default=None, description="Time before the first retry. It doubles before each later retry."
     )
     on: tuple[ErrorName, ...] = Field(
         default=(), description="Exceptions that are retried, such as OSError. Default: all."
@@ -160,9 +158,7 @@ KeepResults = Annotated[
 class Project(Record):
     """The project."""
 
-    name: ProjectName = Field(
-        description="Name of the project. Names of runs and clusters contain it."
-    )
+    name: ProjectName = Field(description="Name of the project, in the names of runs and clusters.")
     default_storage: StorageUrl | None = Field(
         default=None,
         description="Storage for results: a directory, or a file:, s3://, gs:// or memory:// URL.",
@@ -194,12 +190,9 @@ def _python_module(path: str) -> str:
 class SecretSource(Record):
     """Source of a secret value. Exactly one of the two keys must be given."""
 
-    env: Text | None = Field(
-        default=None, description="Environment variable of your shell with the value."
-    )
+    env: Text | None = Field(default=None, description="Environment variable with the value.")
     file: Text | None = Field(
-        default=None,
-        description="File on your machine with the value. A line break at its end is ignored.",
+        default=None, description="File with the value. A line break at its end is ignored."
     )
 
     @model_validator(mode="after")
@@ -231,9 +224,7 @@ class Component(Record):
         "mounted into the image.",
     )
     cpus: PositiveFloat = Field(default=1, description="Cores that one worker reserves.")
-    memory: Memory | None = Field(
-        default=None, description="Memory that one worker reserves, such as 20G."
-    )
+    memory: Memory | None = Field(default=None, description="Memory of one worker, such as 20G.")
     gpus: NonNegativeInt = Field(default=0, description="GPUs that one worker reserves.")
     slots: PositiveInt = Field(default=1, description="Number of tasks that a worker runs at once.")
     mounts: TextMap = Field(default={}, description="Paths in the container, by path on the host.")
@@ -287,12 +278,9 @@ class Task(Record):
     duration: Duration | None = Field(
         default=None, description="Expected time of one task, such as 90s or 1h30m."
     )
-    memory: Memory | None = Field(
-        default=None, description="Expected peak memory of one task, such as 2G."
-    )
+    memory: Memory | None = Field(default=None, description="Peak memory of one task, such as 2G.")
     after: tuple[Text, ...] = Field(
-        default=(),
-        description="For plans only: tasks whose results this one uses. Futures order a run.",
+        default=(), description="For plans only: tasks whose results this one uses."
     )
 
 
@@ -305,8 +293,7 @@ class Target(Record):
     )
     adaptive: Bounds | None = Field(
         default=None,
-        description="Minimum and maximum total number of workers. Within them, the number follows "
-        "the load.",
+        description="Minimum and maximum total number of workers, which follows the load.",
     )
     idle_timeout: Duration | None = Field(
         default=None, description="Time without work after which the cluster stops, such as 30min."

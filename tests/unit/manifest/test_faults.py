@@ -287,7 +287,7 @@ def test_a_fault_prints_place_excerpt_path_and_hint(diagnose):
         "example, 20G or 512MiB [components.a.memory]\n"
         "        memory: 20X\n"
         "                ^\n"
-        "  hint: memory: Memory that one worker reserves, such as 20G."
+        "  hint: memory: Memory of one worker, such as 20G."
     )
 
 
