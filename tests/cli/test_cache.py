@@ -89,7 +89,9 @@ def test_an_empty_store_and_a_filter_without_results_are_said(store, invoke, tmp
     assert not (tmp_path / "cache").exists()
     put(store, 1)
     assert "contains no such result" in invoke("cache", "list", "--task", "other").out
-    assert json.loads(invoke("cache", "list", "--task", "other", "--format", "json").out)["sum"] == {
+    assert json.loads(invoke("cache", "list", "--task", "other", "--format", "json").out)[
+        "sum"
+    ] == {
         "results": 0,
         "size": 0,
         "cost_s": 0,

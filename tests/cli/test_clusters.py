@@ -304,6 +304,7 @@ def test_the_only_cluster_needs_no_name(invoke, recorded, scaled):
     assert invoke("scale", "--", "one", "model=0").code == 0
     assert scaled == [("one", {"model": 0, "analysis": 4}), ("one", {"model": 0})]
     assert "'one'" in invoke("dashboard").err
+    assert "name the cluster to delete" in invoke("down").err
 
 
 @pytest.mark.parametrize("words", WITHOUT_NAME, ids=" ".join)

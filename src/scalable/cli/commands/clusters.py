@@ -201,12 +201,14 @@ def scale_command(
 
 
 @click.command(cls=Command)
-@name_argument
+@optional_name_argument
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def down_command(name: str, *, yes: bool) -> Result:
+def down_command(name: str | None, *, yes: bool) -> Result:
     """Stop a cluster: its workers, managers and scheduler.
     A cluster that is already gone is not an error. Results that have not been fetched are lost.
     """
+    if name is None:
+        raise click.UsageError("name the cluster to delete: `scalable list` shows the clusters")
     try:
         directory = find(name)
         known_as, condition = _described(directory)
