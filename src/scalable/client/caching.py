@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -293,7 +294,10 @@ class CachedCalls:
         listed = self._cache_settings().tasks
         if purpose.task:
             return purpose.task in listed
-        return bool(purpose.tag) and listed.get(funcname(function)) == purpose.tag
+        while isinstance(function, partial):
+            function = function.func
+        name = getattr(function, "__name__", None)  # some callables have none
+        return bool(purpose.tag) and listed.get(name or "") == purpose.tag
 
     def call(
         self,

@@ -179,7 +179,7 @@ def test_one_claim_is_one_volume_and_two_empty_directories_are_two():
     ("pvc://", "/x", "is not the name of a Kubernetes object"),
     ("pvc://c/../other", "/x", "points outside"),
     ("emptydir://much", "/x", "much"),
-    ("pvc://c", "x", "not absolute"),
+    ("pvc://c", "x", "must start with /"),
 ])  # fmt: skip
 def test_a_wrong_mount_is_an_error_that_says_what_to_write(source, path, words):
     with pytest.raises(ProviderError, match=words):
