@@ -106,7 +106,7 @@ def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(
         session.start()
     assert "diskutils" not in str(caught.value)
     report = (session.run_path / "failures.jsonl").read_text()
-    assert "exit code 1: RuntimeError: no licence for the model; its last output" in report
+    assert "(exit code 1): RuntimeError: no licence for the model; its last output" in report
     assert '"failed"' in (session.run_path / "run.json").read_text()
 
 
