@@ -476,7 +476,7 @@ class ScalableSession(Shown):
 
         if pool is not None and pool not in self.spec.tags:
             raise ClusterError(
-                f"there is no pool {pool!r}; known pools:  {', '.join(self.spec.tags)}"
+                f"there is no pool {pool!r}; known pools: {', '.join(self.spec.tags)}"
             )
         if self._attached is not None:
             files = log_files(self._attached.directory, pool=pool)

@@ -160,7 +160,7 @@ class SlurmCluster(PoolCluster):
         scripts = {} if self._made is None else self._made.scripts()
         if tag not in scripts:
             raise ClusterError(
-                f"there is no pool {tag!r}; known pools:  {', '.join(scripts) or 'none'}"
+                f"there is no pool {tag!r}; known pools: {', '.join(scripts) or 'none'}"
             )
         return scripts[tag]
 
