@@ -257,10 +257,10 @@ spec:
 @pytest.fixture
 def other_image(tmp_path, kubernetes_bed, monkeypatch):
     """A manifest whose image has another release of distributed, as its metadata say."""
-    about = "Metadata-Version: 2.1\nName: distributed\nVersion: 2020.1.0\n"
+    about = "Metadata-Version: 2.1\nName: distributed\nVersion: 2026.6.1\n"
     target = "env: {PYTHONPATH: /other}, pod_template: pod.yaml, image: site/scalable:1"
     files = {
-        "other/distributed-2020.1.0.dist-info/METADATA": about,
+        "other/distributed-2026.6.1.dist-info/METADATA": about,
         "pod.yaml": TEMPLATE.replace("PLACE", str(tmp_path / "other")),
         "scalable.yaml": MANIFEST.replace("image: site/scalable:1", target),
     }
@@ -274,7 +274,7 @@ def test_an_image_with_another_release_of_distributed_is_refused(other_image):
     with pytest.raises(ClusterError) as caught:
         ScalableSession.from_yaml(other_image, target="k").start()
     told = str(caught.value)
-    assert all(part in told for part in ("2020.1.0", version("distributed"), "site/scalable:1"))
+    assert all(part in told for part in ("2026.6.1", version("distributed"), "site/scalable:1"))
 
 
 @pytest.mark.filterwarnings("ignore::distributed.versions.VersionMismatchWarning")
@@ -286,4 +286,4 @@ def test_another_release_is_only_warned_of_where_the_target_allows_it(other_imag
         ScalableSession.from_yaml(other_image, target="k"),
     ):
         pass
-    assert "distributed 2020.1.0 (here" in caplog.text
+    assert "distributed 2026.6.1 (here" in caplog.text
