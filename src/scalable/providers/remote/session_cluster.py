@@ -118,6 +118,11 @@ class SessionSite(Protocol):
         """Stop watching, and close all connections."""
 
 
+#: Errors of a request to a scheduler that is gone. Tornado raises ValueError for a connection that
+#: closes before its TLS handshake.
+UNREACHABLE = (OSError, TimeoutError, ValueError)
+
+
 class SessionCluster(AttachedCluster):
     """A scheduler and pools of workers in a remote backend.
 
@@ -393,7 +398,7 @@ class PlacedManager:
         while True:
             try:
                 await asyncio.wait_for(calls.creator_lives(), CONNECT_TIMEOUT_S)
-            except (OSError, TimeoutError) as error:
+            except UNREACHABLE as error:
                 logger.debug("could not report to the scheduler that its creator runs: %s", error)
             await asyncio.sleep(self._period_s)
 
@@ -409,7 +414,7 @@ class PlacedManager:
         try:
             end = SchedulerCalls(self._comm).end("its creator has closed it")
             await asyncio.wait_for(end, LEAVE_TIMEOUT_S)
-        except (OSError, TimeoutError) as error:
+        except UNREACHABLE as error:
             logger.debug("could not notify the scheduler that the session closes: %s", error)
         await self._comm.close_rpc()
 
@@ -440,7 +445,7 @@ async def answer_of(
     while True:
         try:
             return await asyncio.wait_for(ask(), CONNECT_TIMEOUT_S)
-        except (OSError, TimeoutError) as error:
+        except UNREACHABLE as error:
             await check()
             if time.monotonic() > deadline:
                 raise ClusterError(
@@ -494,6 +499,6 @@ class SessionManager:
             if before_end is not None:
                 await before_end()
             await asyncio.wait_for(calls.end("its creator has closed it"), LEAVE_TIMEOUT_S)
-        except (OSError, TimeoutError) as error:
+        except UNREACHABLE as error:
             logger.debug("could not notify the scheduler that the session closes: %s", error)
         await self._comm.close_rpc()
