@@ -1,8 +1,7 @@
 """Functions and classes that depend on Dask's internals: a module for each of Dask's classes.
 
-Each of these *seams* reads or changes one thing in Dask, and contains no policy. The tests in
-``tests/unit/dask_compat`` use each of them, with the oldest and the newest version of
-``distributed`` that is supported.
+Each of these *seams* reads or changes one thing in Dask, and contains no policy.
+``make test-matrix`` runs the tests with the oldest and the newest supported ``distributed``.
 """
 
 from __future__ import annotations
