@@ -520,7 +520,9 @@ class SimulatedWorker:
         states |= {waiting.message["key"]: "ready" for waiting in self._waiting}
         tasks = {key: SimpleNamespace(state=state) for key, state in states.items()}
         status = SimpleNamespace(name=self._status)
-        return SimpleNamespace(status=status, state=SimpleNamespace(tasks=tasks))
+        running = [SimpleNamespace(key=key) for key in self._running]
+        state = SimpleNamespace(tasks=tasks, all_running_tasks=running)
+        return SimpleNamespace(status=status, state=state)
 
     def _forget(self, keys: Iterable[Any]) -> None:
         gone = set(keys)
