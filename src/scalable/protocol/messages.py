@@ -125,7 +125,12 @@ class Pickled:
 
     def __init__(self, value: Any) -> None:
         self._buffers: list[Any] = []
-        self._data: Any = dump(value, self._buffers)
+        #: Pickled value. Empty for bytes, of which pickle would make a copy: they are the buffer.
+        self._data: Any = b""
+        if type(value) is bytes:
+            self._buffers.append(pickle.PickleBuffer(value))
+        else:
+            self._data = dump(value, self._buffers)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         kind: Callable[[Any], Any] = pickle.PickleBuffer if protocol >= PROTOCOL else bytes
@@ -137,6 +142,8 @@ class Pickled:
     def load(self, *, copies: bool = False, readonly: bool = False) -> Any:
         """Return a new value. ``copies`` avoids shared memory, ``readonly`` makes it read-only."""
         buffers = self._buffers
+        if not memoryview(self._data).nbytes:
+            return bytes(buffers[0])
         if copies:
             buffers = list(map(bytearray, buffers))
         elif readonly:
