@@ -68,6 +68,11 @@ logger = logging.getLogger("scalable.scheduler")
 LIVE_PAGE = "scalable.watch.dashboard.routes"
 METRICS = "scalable.watch.metrics.routes"
 _ROUTES = "distributed.scheduler.http.routes"
+#: Number of messages of each connection that Dask keeps for debugging, unless the user's
+#: configuration sets it. Dask's 1,000 contain whole graphs: a scheduler grew by 2.3 kB a task
+#: through 24,000 tasks, and by 0.1 kB with 10 messages.
+KEPT_MESSAGES = {"distributed": {"admin": {"low-level-log-length": 50}}}
+dask.config.update_defaults(KEPT_MESSAGES)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -161,3 +161,16 @@ def test_the_history_of_threads_begins_with_the_oldest_span():
             assert offsets[0] <= 1
 
     run(scenario, TWO_SPANS)
+
+
+def test_few_of_the_messages_are_kept_that_were_sent_to_a_worker():
+    """They contain tasks with their arguments."""
+
+    async def scenario(scheduler):
+        async with worker_of(scheduler, resources={"a": 1}), client_of(scheduler) as client:
+            for number in range(60):
+                await client.submit(abs, number, pure=False)
+            (stream,) = scheduler.stream_comms.values()
+            assert len(stream.recent_message_log) <= 50
+
+    run(scenario)

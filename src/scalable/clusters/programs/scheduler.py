@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-import dask.config
 
 from scalable import settings
 from scalable.clusters.ending import clear_away
@@ -88,10 +87,6 @@ logger = logging.getLogger("scalable.clusters.programs")
 DEFAULT_SPILL_AFTER_S = 300.0
 #: Number of ports to try if the port of the manifest is taken.
 PORTS_TRIED = 200
-#: Number of messages of each connection that Dask keeps for debugging, unless the user's
-#: configuration sets it. Dask's 1,000 contain whole graphs: a scheduler grew by 2.3 kB a task
-#: through 24,000 tasks, and by 0.1 kB with 10 messages.
-KEPT_MESSAGES = {"distributed": {"admin": {"low-level-log-length": 50}}}
 
 #: Prefix of the stop reason if somebody has stopped the scheduler with a signal.
 STRUCK = "its scheduler got "
@@ -109,7 +104,6 @@ async def serve(
     ``listening`` has Dask's arguments for host and port, by default the target's. The coroutine
     ``beside`` is cancelled when the scheduler has stopped.
     """
-    dask.config.update_defaults(KEPT_MESSAGES)
     record = directory.record()
     security = security_of(directory.pem())
     dashboard = record.dashboard_address
