@@ -61,7 +61,7 @@ async def row(count: int, calls: int) -> tuple[float, float, float]:
         for ours, tagged in ((True, False), (False, True), (True, True)):
             scheduler = PoolScheduler(dashboard=False, dashboard_address=None)
             if not ours:
-                scheduler.placement.takes = lambda task: False  # type: ignore[method-assign]
+                scheduler.placement.takes = lambda _: False  # type: ignore[method-assign]
             add_workers(scheduler, count)
             least = 50 if tagged and not ours and count > 500 else calls
             values.append(placing_us(scheduler, min(calls, least), tagged=tagged))

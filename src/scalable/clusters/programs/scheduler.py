@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-
 from scalable import settings
 from scalable.clusters.ending import clear_away
 from scalable.clusters.scheduler_services import SchedulerServices
