@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # Each is imported in a fork of a process that has loaded what most of them need.
 IMPORTING = """\
@@ -39,3 +41,16 @@ def test_benchmarks_find_the_names_that_they_import():
     assert done.returncode == 0, done.stderr
     failed = json.loads(done.stdout.splitlines()[-1])
     assert not failed, "\n".join(failed.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["placement.py --calls 20", "scale.py --workers 5 --calls 200"])
+def test_benchmarks_run_to_their_end(command):
+    name, *arguments = command.split()
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / name, *arguments],
+        capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "unrestricted" in done.stdout or "| submit | 5 | scalable |" in done.stdout
