@@ -28,7 +28,7 @@ from distributed.protocol.serialize import serialize
 from scalable.client.futures import CallFuture
 from scalable.dask_compat.client import KeptResult, facts_of, failed_task, state_of
 from scalable.errors import ClusterError
-from scalable.protocol.code import ImageVersions, in_image, is_own, missing_module
+from scalable.protocol.code import ImageVersions, in_image, is_own, locate, reword
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.messages import restored, why_not_sendable
 from scalable.protocol.operations import CODE, VERSIONS
@@ -185,8 +185,8 @@ def shown_error(client: Client, error: Any) -> Any:
     cause = getattr(error, "__cause__", None)
     if isinstance(error, RuntimeError) and isinstance(cause, ModuleNotFoundError):
         image = ImageVersions.from_message(facts_of(client).get(VERSIONS) or ["", {}, ""])
-        where = in_image("the scheduler", image.image)
-        return with_package(missing_module(cause, "the graph", where))
+        locate(cause, in_image("the scheduler", image.image), "the graph")
+        return with_package(cause)
     return with_package(error)
 
 
@@ -195,12 +195,9 @@ def with_package(error: BaseException | None) -> BaseException | None:
     if type(error) is not ModuleNotFoundError or not error.name:
         return error
     words = _origin_phrase(error.name)
-    if not words or words in str(error):
-        return error
-    told = ModuleNotFoundError(f"{error} {words}", name=error.name, path=error.path)
-    told.__cause__, told.__context__ = error.__cause__, error.__context__
-    told.__suppress_context__ = error.__suppress_context__
-    return told.with_traceback(error.__traceback__)
+    if words not in str(error):
+        reword(error, f"{error} {words}")
+    return error
 
 
 @lru_cache(maxsize=256)  # finding a package reads the metadata of all, and many tasks may fail

@@ -15,7 +15,6 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 from distributed.worker import get_worker
 
 from scalable.liveness import exit_in_child
-from scalable.protocol.code import missing_module
 from scalable.protocol.failures import (
     described,
     error_text,
@@ -24,7 +23,7 @@ from scalable.protocol.failures import (
     release_frames,
     shorten_tracebacks,
 )
-from scalable.protocol.importing import here, show_script, with_place
+from scalable.protocol.importing import here, locate_here, show_script
 from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
 
 
@@ -71,12 +70,7 @@ class CarriedNode(GraphNode):
             exit_in_child(pid, error)
             self._note_failure(error, node, values)
             release_frames(error)
-            if not isinstance(error, ModuleNotFoundError):
-                raise
-            told = with_place(error, f"task {self.shown!r}")
-            if told is error:
-                raise
-            raise told from error.__cause__
+            raise
         finally:
             if not self.is_coro:
                 self._begun = None
@@ -99,6 +93,7 @@ class CarriedNode(GraphNode):
     def _note_failure(self, error: BaseException, node: Any, values: Any) -> None:
         facts = described(error, lambda: arguments_of(node, values))
         self.failure = {**facts, "kinds": kinds_of(error)}
+        locate_here(error, f"task {self.shown!r}")
         note_call(error, self.shown, facts.get("arguments"), _name_of_worker())
 
     def _loaded(self) -> Any:
@@ -118,8 +113,8 @@ class CarriedNode(GraphNode):
         try:
             return loads(self._data, buffers=self._buffers)
         except ModuleNotFoundError as error:
-            where = "a worker" if importer is None else importer.name
-            raise missing_module(error, f"task {self.shown!r}", where) from error
+            locate_here(error, f"task {self.shown!r}")
+            raise
 
     def __repr__(self) -> str:
         return f"<Task {self.key!r} {self.shown}>"

@@ -140,26 +140,22 @@ def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]
     worker.stream_handlers.setdefault(operation, handler)
 
 
-def failure_for_clients(
-    event: StateMachineEvent, explain: Callable[[BaseException], BaseException | None]
-) -> StateMachineEvent:
+def failure_for_clients(event: StateMachineEvent) -> StateMachineEvent:
     """Return a failure event with an error that clients can raise. Other events are unchanged.
     An error that is not an ``Exception`` becomes a RuntimeError, as it would not reach clients.
-    ``explain`` returns a better error, or None.
     """
     if not isinstance(event, ExecuteFailureEvent):
         return event
     _, error, _ = clean_exception(event.exception.data)
     if error is None:
         return event
-    told = explain(error)
-    if told is None and isinstance(error, Exception):
+    if isinstance(error, Exception):
         # Instead of an error that cannot be pickled, Dask sends an Exception.
         if type(error) is not Exception or event.exception_text.startswith("Exception("):
             event.exception_text = error_text(error)
         return event
     changed = ExecuteFailureEvent.from_exception(
-        told or RuntimeError(f"the task raised {error!r}"),
+        RuntimeError(f"the task raised {error!r}"),
         key=event.key,
         run_id=event.run_id,
         start=event.start,

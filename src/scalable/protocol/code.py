@@ -138,29 +138,21 @@ def in_image(name: str, image: str | None = None) -> str:
     return f"{name} (image {image})" if image else name
 
 
-def located(error: BaseException, where: str, call: str) -> BaseException | None:
-    """Return a ModuleNotFoundError that names the process, or None if it need not be changed."""
-    if type(error) is not ModuleNotFoundError or where in str(error):
-        return None
-    told = f"{error} on {where}, in {call}. {_way_out(error)}"
-    return ModuleNotFoundError(told, name=error.name, path=error.path)
+def locate(error: BaseException, where: str, call: str) -> None:
+    """Add the process, the task and a hint to the message of a ModuleNotFoundError, once."""
+    if type(error) is ModuleNotFoundError and where not in str(error):
+        top = (error.name or "").partition(".")[0] or "it"
+        reword(
+            error,
+            f"{error} on {where}, where {call} needs it. Install {top} in the Python environment "
+            "of the workers (in the image, if the component has one). Modules of the workflow need "
+            "no installation, if this process has imported them or finds them on sys.path.",
+        )
 
 
-def missing_module(error: ModuleNotFoundError, call: str, where: str) -> ModuleNotFoundError:
-    """Return the error for a task that needs a module missing in its process."""
-    return ModuleNotFoundError(
-        f"No module named {error.name!r} on {where}, where {call} needs it. {_way_out(error)}",
-        name=error.name,
-    )
-
-
-def _way_out(error: ModuleNotFoundError) -> str:
-    top = (error.name or "").partition(".")[0] or "it"
-    return (
-        f"Install {top} in the Python environment of the workers (in the image, if the component "
-        "has one). Modules of the workflow need no installation, if this process has imported them "
-        "or finds them on sys.path."
-    )
+def reword(error: ImportError, message: str) -> None:
+    """Replace the message of an error, which keeps its traceback, causes and notes."""
+    error.args, error.msg = (message,), message
 
 
 # Archives -----------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from scalable.protocol.code import (
     CodeTable,
     digest_of,
     is_own,
-    missing_module,
+    locate,
     read_source,
     unpack,
 )
@@ -259,12 +259,10 @@ class Importer(MetaPathFinder):
         sys.modules.update(modules)
 
 
-def with_place(error: ModuleNotFoundError, call: str) -> ModuleNotFoundError:
-    """Add the process and a hint to a ModuleNotFoundError with Python's own message."""
-    importer = here()
-    if importer is None or str(error) != f"No module named {error.name!r}":
-        return error
-    return missing_module(error, call, importer.name).with_traceback(error.__traceback__)
+def locate_here(error: BaseException, call: str) -> None:
+    """Add this process to the message of a ModuleNotFoundError, unless it is the user's own."""
+    if (importer := here()) is not None:
+        locate(error, importer.name, call)
 
 
 def sources_of(digests: Iterable[str], sources: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -35,7 +35,7 @@ from scalable.harmless import sendable
 from scalable.liveness import exit_in_child
 from scalable.protocol.failures import note_call, release_frames
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.protocol.importing import with_place
+from scalable.protocol.importing import locate_here
 from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.measured import cache_addition
 from scalable.protocol.messages import Pickled, arguments, load_calls
@@ -368,8 +368,7 @@ class BundleRun:
         function = self._function(number)
         named = getattr(function, "__name__", self.key)  # some callables have a plain name only
         name = getattr(function, "__qualname__", named)
-        if isinstance(error, ModuleNotFoundError):
-            error = with_place(error, f"task {name!r}")
+        locate_here(error, f"task {name!r}")
         told = self._counts.failed(error, number, given)
         note_call(error, name, told, str(self._worker.name))
         return packed_error(error)

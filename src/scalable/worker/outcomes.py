@@ -15,14 +15,13 @@ import dask.sizeof
 
 from scalable.frames import own_frame
 from scalable.model.cache_outcomes import CacheOutcome
-from scalable.protocol.code import located, missing_module
 from scalable.protocol.failures import (
     arguments_text,
     described,
     message_of,
     shorten_tracebacks,
 )
-from scalable.protocol.importing import here, show_script
+from scalable.protocol.importing import locate_here, show_script
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 from scalable.protocol.operations import KEPT, PICKLED
@@ -85,10 +84,7 @@ def packed(value: Any) -> tuple[Any, int]:
 
 def packed_error(error: BaseException) -> bytes:
     """Return a task's error, pickled for sending."""
-    importer = here()
-    if importer is not None:
-        told = located(error, importer.name, "a task of an executor")
-        error = error if told is None else told.with_traceback(error.__traceback__)
+    locate_here(error, "a task of an executor")
     shorten_tracebacks(error)
     return _dump_failure(error)
 
@@ -97,12 +93,9 @@ def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..
     """Load a function, or return one that raises the loading error."""
     try:
         function = load_function(digest, data, code)
-    except ModuleNotFoundError as error:
-        importer = here()
-        where = "a worker" if importer is None else importer.name
-        problem: Exception = missing_module(error, "a task of an executor", where)
     except Exception as error:  # noqa: BLE001 - whatever importing its module raises
         problem = error
+        locate_here(problem, "a task of an executor")
     else:
         show_script(function)
         return function

@@ -38,7 +38,7 @@ from scalable.dask_compat.worker import (
 )
 from scalable.errors import ScalableError
 from scalable.model.cache_outcomes import CacheOutcome
-from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable, located, missing_module
+from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable, locate
 from scalable.protocol.failures import recent_output, shown_arguments
 from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
 from scalable.protocol.importing import Importer, here
@@ -96,7 +96,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
             with context_meter.add_callback(usage.observe):
                 event = await super().execute(key, stimulus_id=stimulus_id)
                 if isinstance(event, ExecuteFailureEvent):
-                    event = failure_for_clients(event, partial(self._with_worker_name, task))
+                    event = failure_for_clients(event)
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
             # Unhandled, this error would stop the event loop, and with it the worker or the
             # session.
@@ -128,14 +128,6 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         """Return the facts about a failed task as an entry of its Dask timings."""
         known = getattr(task.run_spec, "failure", None) or {}
         return addition(FAILURE, {**known, "worker": str(self.name)})
-
-    def _with_worker_name(self, task: Any, error: BaseException) -> BaseException | None:
-        """Return a missing-module error with this worker's name, or None for other errors."""
-        importer = here()
-        if importer is None:  # the process of the user
-            return None
-        shown = getattr(getattr(task, "run_spec", None), "shown", None)
-        return located(error, importer.name, f"task {shown!r}" if shown else "a task")
 
     async def gather_dep(
         self, worker: str, to_gather: Collection[Any], total_nbytes: int, *, stimulus_id: str
@@ -239,7 +231,8 @@ def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
     for call in waiting_calls(worker, [key]):
         shown = getattr(call.run_spec, "shown", str(call.key))
         if isinstance(error, ModuleNotFoundError):
-            told: Exception = missing_module(error, f"an argument of task {shown!r}", name)
+            told: Exception = ModuleNotFoundError(str(error), name=error.name)
+            locate(told, name, f"an argument of task {shown!r}")
         else:
             told = RuntimeError(
                 f"Argument {key!r} of task {shown!r} cannot be unpickled on {name}: {error!r}. "
