@@ -130,15 +130,17 @@ def test_after_an_edit_both_run_the_new_files(client, workers, project):
         assert run(client, worker, model.data) == "2"
 
 
-def files_sent(dask_scheduler):
-    return dict(dask_scheduler.code.files.sent)
-
-
-def test_equal_files_are_sent_once_to_the_scheduler_and_once_to_a_worker(client, workers, project):
+def test_equal_files_are_sent_once(client, workers, project, monkeypatch):
     model = importlib.import_module("model_of_two")
+    assert run(client, workers[1], model.data) == "2"
+    handlers, answers = client.cluster.scheduler.handlers, []
+    take = handlers[Handler.TAKE_FILES]
+    taken = lambda **given: answers.append(take(**given)) or answers[-1]  # noqa: E731
+    monkeypatch.setitem(handlers, Handler.TAKE_FILES, taken)
+    monkeypatch.delitem(handlers, Handler.FILES)
     for number in range(3):
         calls = [client.submit(model.data, workers=[workers[1]], pure=False) for _ in range(5)]
         assert client.gather(calls) == ["2"] * 5
         client.sync_code()  # nothing has changed
         os.utime(project / "data.csv", (number, number))
-    assert set(client.run_on_scheduler(files_sent).values()) == {1}
+    assert answers == [True] * len(answers), "the scheduler has the files already"

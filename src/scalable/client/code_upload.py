@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distributed import Client
+from distributed.protocol.serialize import ToPickle
 from distributed.utils import in_async_call
 
 from scalable.client.own_code import Snapshot, names_of, note_code, own_code, own_files
@@ -102,19 +103,17 @@ class CodeUpload:
         if table.files is not None:
             carried = own_files.digests()
             sources = {d: source for d, source in sources.items() if d not in carried}
-        message = {"op": CODE, "table": table.to_message(), "sources": sources}
+        message = {"op": CODE, "table": ToPickle(table), "sources": sources}
         send_to_scheduler(self._client, message)
 
     async def _send_archive(self, snapshot: Snapshot) -> None:
-        """Send the snapshot's archive to the scheduler unless the scheduler already has it."""
+        """Send the parts of the snapshot's archive that the scheduler does not have."""
         calls, digest = SchedulerCalls(self._client.scheduler), snapshot.about.digest
-        if not await calls.lacks_files(digest):
-            logger.debug("archive %s is on the scheduler already", digest)
-            return
         parts = parts_of(snapshot.data)
         for number, part in enumerate(parts):
-            await calls.take_files(digest, number, len(parts), bytes(part))
-        logger.debug("archive %s was sent in %d parts", digest, len(parts))
+            if await calls.take_files(digest, number, len(parts), bytes(part)):
+                logger.debug("the scheduler has archive %s after part %d", digest, number)
+                return
 
     def read_again(self) -> list[str]:
         """Read modules and files again, send them, and return the names of those that differ."""

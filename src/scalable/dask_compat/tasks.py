@@ -182,10 +182,7 @@ class CarryingScheduler(Scheduler):
     """A scheduler whose workers unpickle tasks just before running them."""
 
     async def before_graph(self, code: str) -> None:
-        """Prepare for a client's graph with the given code id. The order of graphs is kept."""
-
-    def at_graph(self, code: str) -> None:
-        """Load the modules of a code id, immediately before a graph is unpickled."""
+        """Prepare for unpickling a graph with the given code id. The order of graphs is kept."""
 
     def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
         """Record that a running task (``parent``) has submitted the tasks with these keys."""
@@ -193,9 +190,7 @@ class CarryingScheduler(Scheduler):
     async def update_graph(
         self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        code = str((annotations or {}).get(CODE_ANNOTATION, ""))
-        await self.before_graph(code)
-        self.at_graph(code)
+        await self.before_graph(str((annotations or {}).get(CODE_ANNOTATION, "")))
         await super().update_graph(*args, **kwargs, annotations=annotations)  # type: ignore[misc,arg-type]
         if (parent := kwargs.get("submitting_task")) is not None:
             self.made_in_call(parent, kwargs.get("keys") or ())

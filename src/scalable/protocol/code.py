@@ -31,7 +31,7 @@ from scalable.files import working_directory
 #: Attribute of a worker's ``__main__``, whose names may be those of another client's script.
 STANDS_FOR_SCRIPT = "__stands_for_script__"
 #: Packages that are never uploaded, even if they are used from their source directories.
-_ENGINE = frozenset({"scalable", "dask", "distributed"})
+ENGINE = frozenset({"scalable", "dask", "distributed"})
 _INSTALLED = ("site-packages", "dist-packages")
 _MAIN = ("__main__", "__mp_main__")
 
@@ -67,26 +67,6 @@ class CodeTable:
             hashed.update(repr(self.files).encode())
         return hashed.hexdigest()
 
-    def to_message(self) -> dict[str, Any]:
-        modules = {n: [m.path, m.digest, m.is_package] for n, m in self.modules.items()}
-        return {
-            "process": self.process,
-            "modules": modules,
-            "search_path": list(self.search_path),
-            "files": None if self.files is None else self.files.to_message(),
-        }
-
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Self:
-        modules = {name: ModuleCode(*values) for name, values in message["modules"].items()}
-        files = message.get("files")
-        return cls(
-            message["process"],
-            modules,
-            tuple(message["search_path"]),
-            None if files is None else CarriedFiles.from_message(files),
-        )
-
 
 def digest_of(source: bytes) -> str:
     """Return the digest of a module's source."""
@@ -99,6 +79,12 @@ def read_source(path: str) -> bytes | None:
         return Path(path).read_bytes()
     except OSError:
         return None
+
+
+def digest_in(path: str) -> str | None:
+    """Return the digest of a source file, or None if it cannot be read."""
+    source = read_source(path)
+    return None if source is None else digest_of(source)
 
 
 @cache
@@ -123,7 +109,7 @@ def is_own(name: str, path: str | None) -> bool:
     """Return whether a module belongs to the workflow, given its name and source file."""
     if not path or not path.endswith(".py") or name in _MAIN:
         return False
-    return name.partition(".")[0] not in _ENGINE and not is_installed(path)
+    return name.partition(".")[0] not in ENGINE and not is_installed(path)
 
 
 def own_search_path(entries: Iterable[str]) -> tuple[str, ...]:
@@ -186,14 +172,6 @@ class CarriedFiles:
             with suppress(ValueError):
                 return PurePosixPath(name, Path(path).relative_to(root)).as_posix()
         return None
-
-    def to_message(self) -> list[Any]:
-        return [self.digest, self.size, [list(root) for root in self.roots]]
-
-    @classmethod
-    def from_message(cls, message: Sequence[Any]) -> Self:
-        digest, size, roots = message
-        return cls(digest, size, tuple((path, name) for path, name in roots))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, NamedTuple, TypedDict
 
+from scalable.protocol.code import CodeTable
 from scalable.protocol.events import Event
 from scalable.protocol.pools import AttachAnswer, Attachment
 
@@ -61,7 +62,6 @@ class Handler(StrEnum):
     UPLOAD_PLACES = "scalable_upload_places"
     REASONS_OF_LOSS = "scalable_reasons_of_loss"
     FAILURES = "scalable_failures"
-    LACKS_FILES = "scalable_lacks_files"
     RUN_FILES = "scalable_run_files"
     TAKE_FILES = "scalable_take_files"
     # Called by workers
@@ -279,12 +279,10 @@ class SchedulerCalls:
         answer: str = await self._call(Handler.LIVE_PAGE)
         return answer
 
-    async def lacks_files(self, digest: str) -> bool:
-        """Return whether the scheduler needs the archive with this digest."""
-        return bool(await self._call(Handler.LACKS_FILES, digest=digest))
-
-    async def take_files(self, digest: str, part: int, parts: int, data: bytes) -> None:
-        await self._call(Handler.TAKE_FILES, digest=digest, part=part, parts=parts, data=data)
+    async def take_files(self, digest: str, part: int, parts: int, data: bytes) -> bool:
+        """Send a part of an archive, and return whether the scheduler needs no other part."""
+        asked = {"digest": digest, "part": part, "parts": parts, "data": data}
+        return bool(await self._call(Handler.TAKE_FILES, **asked))
 
     async def run_files(self, known: Mapping[str, int], *, costs: bool = False) -> dict[str, Any]:
         """Return the run's name, and its files' content beyond the known sizes."""
@@ -310,9 +308,9 @@ class SchedulerCalls:
         """Notify a client that one of its bundles is about to start."""
         await self._call(Handler.BUNDLE_BEGUN, key=key, client=client)
 
-    async def code_table(self, code: str) -> dict[str, Any] | None:
-        """Return the modules of a code id as a message, or None for an unknown id."""
-        answer: dict[str, Any] | None = await self._call(Handler.CODE_TABLE, code=code)
+    async def code_table(self, code: str) -> CodeTable | None:
+        """Return the modules of a code id, or None for an unknown id."""
+        answer: CodeTable | None = await self._call(Handler.CODE_TABLE, code=code)
         return answer
 
     async def sources(self, digests: Iterable[str]) -> dict[str, bytes]:

@@ -13,8 +13,9 @@ import shutil
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import cache_from_source, spec_from_file_location
@@ -26,6 +27,7 @@ from scalable.protocol.code import (
     STANDS_FOR_SCRIPT,
     CarriedFiles,
     CodeTable,
+    digest_in,
     digest_of,
     is_own,
     locate,
@@ -38,12 +40,15 @@ logger = logging.getLogger("scalable.protocol")
 
 #: Number of versions of the workflow's modules that stay loaded.
 VERSIONS_KEPT = 4
-#: Maximum number of tables; each process that uses the cluster sends one.
+#: Maximum number of tables. Each process that uses the cluster sends one.
 TABLES_KEPT = 1000
 #: Seconds by which a compiled file must be younger than its source to be trusted, because its
 #: header has the source's time in whole seconds. Other compiled files are neither read nor written,
 #: since the user's process would read them at its next reload.
 _SURE_S = 2.0
+
+#: Path of each loaded module, and digest of the source that was loaded.
+Origins = dict[str, tuple[str, str | None]]
 
 _here: list[Importer] = []
 
@@ -72,8 +77,8 @@ class _Loader(SourceFileLoader):
         return stats
 
     def exec_module(self, module: ModuleType) -> None:
-        source = self._source if self._source is not None else read_source(self.path)
-        self._importer.loaded[self.name] = digest_of(source or b"")
+        digest = digest_in(self.path) if self._source is None else digest_of(self._source)
+        self._importer.loaded[self.name] = self.path, digest
         super().exec_module(module)
 
 
@@ -83,6 +88,35 @@ def _is_surely_compiled_from(source: str, modified: float) -> bool:
     except (OSError, NotImplementedError):
         compiled = time.time()  # a compiled file would be written now
     return compiled - modified > _SURE_S
+
+
+class CodeVersions:
+    """Module tables by code id, and sources by digest, of the clients that were active last."""
+
+    def __init__(self) -> None:
+        #: Code id that imports of this process follow now, or empty before the first task.
+        self.current = ""
+        self.tables: OrderedDict[str, CodeTable] = OrderedDict()
+        self.sources: dict[str, bytes] = {}
+        self.lock = threading.RLock()
+
+    def add(self, table: CodeTable, sources: Mapping[str, bytes], code: str = "") -> None:
+        """Store a table under ``code`` (by default its own id), and sources by digest."""
+        with self.lock:
+            self.tables[code or table.id] = table
+            self.tables.move_to_end(code or table.id)
+            self.sources.update(sources)
+            if len(self.tables) > TABLES_KEPT:
+                del self.tables[next(code for code in self.tables if code != self.current)]
+                named = {m.digest for kept in self.tables.values() for m in kept.modules.values()}
+                self.sources = {d: source for d, source in self.sources.items() if d in named}
+
+    def find(self, code: str) -> CodeTable | None:
+        """Return the table of a code id, which is in use: others are dropped before it."""
+        with self.lock:
+            if code in self.tables:
+                self.tables.move_to_end(code)
+            return self.tables.get(code)
 
 
 class Importer(MetaPathFinder):
@@ -95,14 +129,9 @@ class Importer(MetaPathFinder):
     ) -> None:
         self.name, self.shares_files = name, shares_files
         self.trees = UnpackedArchives(directory)
-        #: Code id that imports follow now, or empty before the first task.
-        self.current = ""
-        #: Digests of the loaded sources by module name.
-        self.loaded: dict[str, str] = {}
-        self._tables: dict[str, CodeTable] = {}
-        self._sources: dict[str, bytes] = {}
-        self._kept: dict[str, tuple[dict[str, ModuleType], dict[str, str]]] = {}
-        self._lock = threading.RLock()
+        self.versions = CodeVersions()
+        self.loaded: Origins = {}
+        self._kept: dict[str, tuple[dict[str, ModuleType], Origins]] = {}
 
     def install(self) -> None:
         """Use this importer in this process from now on."""
@@ -112,40 +141,38 @@ class Importer(MetaPathFinder):
         place = finders.index(PathFinder) if PathFinder in finders else len(finders)
         finders.insert(place, self)
 
-    # What is known ------------------------------------------------------------------------------
+    # Code of tasks --------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> str:
+        """Code id that imports follow now, or empty before the first task."""
+        return self.versions.current
 
     def knows(self, code: str) -> bool:
         """Return whether tasks with the given code id can run here. The empty id always can."""
         if code == self.current or not code:
             return True
-        table = self._tables.get(code)
-        return table is not None and not self.lacks_files(table)
+        table = self.versions.tables.get(code)
+        return table is not None and self.missing_files(table) is None
 
-    def lacks_files(self, table: CodeTable) -> bool:
-        """Return whether an archive must be fetched before tasks with the given table can run."""
-        return not self.shares_files and table.files is not None and table.files not in self.trees
+    def missing_files(self, table: CodeTable) -> CarriedFiles | None:
+        """Return the archive that is needed before tasks with the given table can run, or None."""
+        return None if self.shares_files or table.files in self.trees else table.files
 
     def missing_sources(self, table: CodeTable) -> list[str]:
         """Return the digests of missing sources. Store available sources before files change."""
+        stored = self.versions.sources
         wanted = {m.digest: self._path(table, m.path) for m in table.modules.values()}
-        read = {d: read_source(path) or b"" for d, path in wanted.items() if d not in self._sources}
+        read = {d: read_source(path) or b"" for d, path in wanted.items() if d not in stored}
         found = {digest: source for digest, source in read.items() if digest_of(source) == digest}
-        with self._lock:
-            self._sources.update(found)
+        with self.versions.lock:
+            self.versions.sources.update(found)
         return [digest for digest in read if digest not in found]
 
-    def add(self, table: CodeTable, sources: Mapping[str, bytes], code: str = "") -> None:
-        """Store a table under ``code`` (by default its own id), and sources by digest."""
-        with self._lock:
-            self._tables[code or table.id] = table
-            self._sources.update(sources)
-            if len(self._tables) > TABLES_KEPT:
-                self._drop_old()
-
-    def digests_of(self, codes: Iterable[str]) -> set[str]:
-        """Return the archive digests of the given and the current code ids."""
-        tables = (self._tables.get(code) for code in (*codes, self.current))
-        return {t.files.digest for t in tables if t is not None and t.files is not None}
+    def drop_old_files(self, running: Iterable[str] = ()) -> None:
+        """Remove the oldest archives, except those of the ``running`` and the current code ids."""
+        tables = (self.versions.tables.get(code) for code in (*running, self.current))
+        self.trees.drop_old({t.files.digest for t in tables if t is not None and t.files})
 
     def _path(self, table: CodeTable, path: str) -> str:
         """Return this process's path of a client's file."""
@@ -153,26 +180,18 @@ class Importer(MetaPathFinder):
             return path
         return self.trees.path_of(table.files, path) or path
 
-    def _drop_old(self) -> None:
-        """Drop the oldest table that is not current, and unused sources."""
-        del self._tables[next(code for code in self._tables if code != self.current)]
-        named = {m.digest for table in self._tables.values() for m in table.modules.values()}
-        self._sources = {d: source for d, source in self._sources.items() if d in named}
-
-    # Imports ------------------------------------------------------------------------------------
+    # Imports --------------------------------------------------------------------------------------
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return a module's spec. Raises ImportError if only another version is found."""
-        table = self._tables.get(self.current)
+        table = self.versions.tables.get(self.current)
         known = None if table is None else table.modules.get(fullname)
-        if known is not None:
-            assert table is not None
+        if table is not None and known is not None:
             place = self._path(table, known.path)
-            there = read_source(place)  # None: no file, which an empty one is not
-            on_disk = there is not None and digest_of(there) == known.digest
-            source = None if on_disk else self._sources.get(known.digest)
+            on_disk = digest_in(place) == known.digest
+            source = None if on_disk else self.versions.sources.get(known.digest)
             if on_disk or source is not None:
                 places = [str(Path(place).parent)] if known.is_package else None
                 return spec_from_file_location(
@@ -184,7 +203,7 @@ class Importer(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and type(spec.loader) is SourceFileLoader:
             origin = spec.origin or ""
-            if known is not None and digest_of(read_source(origin) or b"") != known.digest:
+            if known is not None and digest_in(origin) != known.digest:
                 raise ImportError(
                     f"Module {fullname!r} on {self.name}: {origin} differs from the version that "
                     "the caller has imported, whose source was not uploaded. Make the files equal, "
@@ -200,53 +219,32 @@ class Importer(MetaPathFinder):
         """Use the module versions of a known code id from now on. Running tasks keep theirs."""
         if code == self.current or not code:
             return
-        with self._lock:
-            table = self._tables.get(code)
+        with self.versions.lock:
+            table = self.versions.find(code)
             if code == self.current or table is None:
                 return
-            differing = self._differing(table)
+            names = sorted({*table.modules, *self.loaded})
+            differing = [n for n in names if n in sys.modules and self._differs(n, table)]
             if differing:
-                logger.info("modules are loaded again: %s", ", ".join(sorted(differing)))
+                logger.info("modules are loaded again: %s", ", ".join(differing))
                 self._unload(table, code)
-            self.current = code
+            self.versions.current = code
             self.trees.use(table.files)
             sys.path.extend(entry for entry in table.search_path if entry not in sys.path)
             importlib.invalidate_caches()
 
-    def _differing(self, table: CodeTable) -> list[str]:
-        """Return the loaded modules whose version differs from the table's."""
-        found = [
-            name
-            for name, module in table.modules.items()
-            if name in sys.modules and self._version(name) != module.digest
-        ]
-        # Modules that only tasks import: the files are the only version there is.
-        for name in list(self.loaded):
-            path = getattr(sys.modules.get(name), "__file__", None)
-            if not path:
-                continue
-            if self.trees.is_outdated(path, table.files) or self._is_without_file(name, table):
-                found.append(name)
-            elif name not in table.modules:
-                source = read_source(path)
-                if source is not None and digest_of(source) != self.loaded[name]:
-                    found.append(name)
-        return found
-
-    def _is_without_file(self, name: str, table: CodeTable) -> bool:
-        """Return whether a module was loaded from a sent source before its files arrived."""
-        path = getattr(sys.modules.get(name), "__file__", None)
-        if self.shares_files or not path or table.files not in self.trees or Path(path).is_file():
-            return False
-        known = table.modules.get(name)
-        return known is None or self.trees.path_of(table.files, known.path) is not None
-
-    def _version(self, name: str) -> str:
-        """Return the digest of a loaded module, from its file if another finder loaded it."""
-        if name not in self.loaded:
+    def _differs(self, name: str, table: CodeTable) -> bool:
+        """Return whether a loaded module is not the one that an import would load now."""
+        if name not in self.loaded:  # another finder has loaded it
             path = getattr(sys.modules[name], "__file__", None) or ""
-            self.loaded[name] = digest_of(read_source(path) or b"")
-        return self.loaded[name]
+            self.loaded[name] = path, digest_in(path)
+        path, digest = self.loaded[name]
+        known = table.modules.get(name)
+        if known is not None:
+            place = self._path(table, known.path)
+            return digest != known.digest or os.path.realpath(path) != os.path.realpath(place)
+        # Only tasks import it: the files are the only version there is.
+        return digest != digest_in(path) or self.trees.is_outdated(path, table.files)
 
     def _unload(self, table: CodeTable, code: str) -> None:
         """Remove the workflow's modules, and restore modules loaded earlier for the code."""
@@ -265,11 +263,6 @@ def locate_here(error: BaseException, call: str) -> None:
         locate(error, importer.name, call)
 
 
-def sources_of(digests: Iterable[str], sources: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Select the sources with the given digests."""
-    return {digest: sources[digest] for digest in digests if digest in sources}
-
-
 # Unpacked archives --------------------------------------------------------------------------------
 
 #: Number of archives that stay unpacked, apart from those of running tasks.
@@ -281,9 +274,7 @@ class UnpackedArchives:
     """Unpacked archives by digest, in a given private directory or one created on demand."""
 
     def __init__(self, directory: str | Path | None = None) -> None:
-        self._given = directory or None
-        self._own: PrivateDirectory | None = None
-        self._place: Path | None = None
+        self._given = directory
         #: Directories by digest, the last used one last.
         self._trees: dict[str, Path] = {}
         self._on_path: list[str] = []
@@ -292,29 +283,26 @@ class UnpackedArchives:
     def __contains__(self, files: CarriedFiles | None) -> bool:
         return files is not None and files.digest in self._trees
 
-    def __len__(self) -> int:
-        return len(self._trees)
-
     def add(self, files: CarriedFiles, data: bytes) -> None:
         """Unpack an archive if necessary. Raises ArchiveError for a wrong archive."""
         with self._lock:
             if files.digest in self._trees:
                 return
-            place = self._directory() / files.digest
+            place = self._directory / files.digest
             unpack(data, files, place)
             self._trees[files.digest] = place
         logger.debug("archive %s is unpacked in %s", files.digest, place)
 
+    @cached_property
+    def _own(self) -> PrivateDirectory:
+        return PrivateDirectory()
+
+    @cached_property
     def _directory(self) -> Path:
-        if self._place is None:
-            if self._given is None:
-                self._own = PrivateDirectory()
-                self._given = self._own.path
-            place = Path(self._given) / _NAME
-            place.mkdir(mode=0o700, exist_ok=True)
-            check_private(place)
-            self._place = place
-        return self._place
+        place = Path(self._given or self._own.path) / _NAME
+        place.mkdir(mode=0o700, exist_ok=True)
+        check_private(place)
+        return place
 
     def path_of(self, files: CarriedFiles | None, path: str) -> str | None:
         """Return where a client's file is unpacked, or None if it is not in the archive."""
@@ -335,9 +323,9 @@ class UnpackedArchives:
 
     def is_outdated(self, path: str, files: CarriedFiles | None) -> bool:
         """Return whether a file belongs to an archive other than the given one."""
-        if self._place is None or not path.startswith(f"{self._place}{os.sep}"):
-            return False
-        return files is None or not path.startswith(f"{self._place / files.digest}{os.sep}")
+        current = None if files is None else files.digest
+        trees = list(self._trees.items())
+        return any(d != current and path.startswith(f"{tree}{os.sep}") for d, tree in trees)
 
     def drop_old(self, in_use: Collection[str]) -> None:
         """Remove the least recently used archives that no running task needs (``in_use``)."""

@@ -166,12 +166,8 @@ class PoolScheduler(
         await self.checkpoints.remove()
 
     async def before_graph(self, code: str) -> None:
-        """Wait for the files of a client before its graph is unpickled."""
+        """Load a client's module versions and files before its graph is unpickled."""
         await self.code.prepare(code)
-
-    def at_graph(self, code: str) -> None:
-        """Load a client's module versions before its graph is unpickled."""
-        self.code.use(code)
 
     def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
         TaskLog.of(self).nest(parent, keys)

@@ -14,6 +14,7 @@ from distributed import Client, Worker
 from distributed.client import default_client
 from distributed.metrics import context_meter
 from distributed.utils import in_async_call
+from distributed.utils_comm import retry
 from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
 
 from scalable import settings
@@ -38,7 +39,7 @@ from scalable.dask_compat.worker import (
 )
 from scalable.errors import ScalableError
 from scalable.model.cache_outcomes import CacheOutcome
-from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable, locate
+from scalable.protocol.code import ArchiveError, CarriedFiles, locate
 from scalable.protocol.failures import recent_output, shown_arguments
 from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
 from scalable.protocol.importing import Importer, here
@@ -339,9 +340,6 @@ def _there_is_a_default() -> bool:
 
 # Code ---------------------------------------------------------------------------------------------
 
-#: Seconds to wait before each repeated attempt to fetch code.
-PAUSES_S = (0.2, 1.0, 5.0)
-
 
 class CodeOfCalls:
     """Fetcher of the module versions and file archives that tasks need."""
@@ -364,36 +362,28 @@ class CodeOfCalls:
         await asyncio.shield(fetch)
 
     async def _fetch(self, importer: Importer, code: str) -> None:
-        for pause_s in (*PAUSES_S, None):
-            try:
-                await self._fetch_once(importer, code)
-            except (ArchiveError, ScalableError) as error:
-                logger.warning("code %s cannot be used: %s", code, error)
-            except OSError as error:
-                logger.warning("code %s cannot be fetched: %s", code, error)
-                if pause_s is not None:
-                    await asyncio.sleep(pause_s)
-                    continue
-            return
+        fetch, what = partial(self._fetch_once, importer, code), f"the request for code {code}"
+        try:
+            await retry(fetch, count=5, delay_min=0.2, delay_max=5.0, operation=what)
+        except (ArchiveError, ScalableError, OSError) as error:
+            logger.warning("code %s cannot be used: %s", code, error)
 
     async def _fetch_once(self, importer: Importer, code: str) -> None:
         calls = SchedulerCalls(self._worker.scheduler)
-        message = await calls.code_table(code)
-        if message is None:
+        table = await calls.code_table(code)
+        if table is None:
             logger.warning("the scheduler no longer has code %s", code)
             return
-        table = CodeTable.from_message(message)
-        files = table.files
-        if files is not None and importer.lacks_files(table):
+        if (files := importer.missing_files(table)) is not None:
             data = await self._archive(calls, files)
             if data is None:
                 return
             await asyncio.to_thread(importer.trees.add, files, data)
-            importer.trees.drop_old(importer.digests_of(self._running()))
+            importer.drop_old_files(self._running())
         missing = await asyncio.to_thread(importer.missing_sources, table)
         sources = await calls.sources(missing) if missing else {}
         logger.debug("code %s: %d sources are not in files here", code, len(missing))
-        importer.add(table, sources, code)
+        importer.versions.add(table, sources, code)
 
     async def _archive(self, calls: SchedulerCalls, files: CarriedFiles) -> bytes | None:
         parts: list[bytes] = []

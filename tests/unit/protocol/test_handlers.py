@@ -40,7 +40,6 @@ ARGUMENTS = {
     Handler.FOLLOW_SLOTS: (("client",), {}),
     Handler.UPLOAD_PLACES: (("a", 2_000_000), {}),
     Handler.RUN_FILES: (({"tasks.jsonl": 0},), {}),
-    Handler.LACKS_FILES: (("digest",), {}),
     Handler.TAKE_FILES: (("digest", 0, 1, b""), {}),
     Handler.FILES: (("digest", 0), {}),
     Handler.BUNDLE_BEGUN: (("key", "client"), {}),

@@ -75,7 +75,7 @@ def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | N
     from scalable.clusters.programs.scheduler import serve
 
     # The scheduler also unpickles objects of the workflow's modules.
-    Importer(in_image("the scheduler")).install()
+    Importer(in_image("the scheduler"), shares_files=False).install()
     host = os.environ.get(HOST_VARIABLE) or None
     kept = stored_spec(directory).options.get("reconnect_within")
     relaying: dict[str, Any] = {"port": RELAY_PORT}
