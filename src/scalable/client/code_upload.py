@@ -11,10 +11,10 @@ from distributed import Client
 from distributed.protocol.serialize import ToPickle
 from distributed.utils import in_async_call
 
-from scalable.client.own_code import Snapshot, names_of, note_code, own_code, own_files
+from scalable.client.own_code import Snapshot, names_of, note_code, own_code, own_files, warn_once
 from scalable.dask_compat.client import facts_of, send_to_scheduler
 from scalable.errors import ClusterError
-from scalable.protocol.code import STRICT, ImageVersions, parts_of
+from scalable.protocol.code import STRICT, CodeTable, ImageVersions, parts_of
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import here
 from scalable.protocol.operations import CARRIES, CODE, VERSIONS
@@ -66,7 +66,7 @@ class CodeUpload:
         """Upload the files of this process's workflow as they are now."""
         own_files.read_again()
         table, snapshot = await asyncio.to_thread(own_files.carried_with, own_code.table())
-        self._send(table)
+        self._send(table, snapshot)
         if snapshot is not None:
             await self._send_archive(snapshot)
 
@@ -83,28 +83,25 @@ class CodeUpload:
         table, snapshot = own_code.table(), None
         if self.sends_files:
             table, snapshot = own_files.carried_with(table)
-        if table.id != self._sent_id:
-            self._send(table)
-            if snapshot is not None:
-                assert client.loop is not None
-                if client.asynchronous or in_async_call(client.loop):
-                    # The scheduler waits for it.
-                    client.loop.add_callback(self._send_archive, snapshot)
-                else:
-                    client.sync(self._send_archive, snapshot)
+        if self._send(table, snapshot) and snapshot is not None:
+            assert client.loop is not None
+            if client.asynchronous or in_async_call(client.loop):
+                # The scheduler waits for it.
+                client.loop.add_callback(self._send_archive, snapshot)
+            else:
+                client.sync(self._send_archive, snapshot)
         return table.id
 
-    def _send(self, table: Any) -> None:
+    def _send(self, table: CodeTable, snapshot: Snapshot | None) -> bool:
         """Send the table of loaded modules to the scheduler, unless it was sent before."""
         if table.id == self._sent_id:
-            return
+            return False
         self._sent_id = table.id
-        sources = own_code.sources()
-        if table.files is not None:
-            carried = own_files.digests()
-            sources = {d: source for d, source in sources.items() if d not in carried}
+        carried = () if snapshot is None else snapshot.digests()
+        sources = {d: source for d, source in own_code.sources().items() if d not in carried}
         message = {"op": CODE, "table": ToPickle(table), "sources": sources}
         send_to_scheduler(self._client, message)
+        return True
 
     async def _send_archive(self, snapshot: Snapshot) -> None:
         """Send the parts of the snapshot's archive that the scheduler does not have."""
@@ -127,8 +124,6 @@ class CodeUpload:
 
 # Image versions -----------------------------------------------------------------------------------
 
-_told: set[str] = set()
-
 
 def compare_versions(facts: Mapping[str, Any]) -> None:
     """Warn about version differences between this process and the scheduler's image.
@@ -150,7 +145,6 @@ def compare_versions(facts: Mapping[str, Any]) -> None:
     if not differing:
         return
     words = ", ".join(f"{name} {image} (here {here})" for name, (image, here) in differing.items())
-    told = f"image {there.image} has other versions: {words}; tasks and results may not be readable"
-    if told not in _told:
-        _told.add(told)
-        logger.warning("%s", told)
+    warn_once(
+        f"image {there.image} has other versions: {words}; tasks and results may not be readable"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import struct
 import sys
 import tempfile
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -23,10 +25,12 @@ from scalable import settings
 from scalable.errors import ClusterError
 from scalable.files import working_directory
 from scalable.protocol.code import (
+    ENGINE,
     ArchiveEntry,
     CarriedFiles,
     CodeTable,
     ModuleCode,
+    digest_in,
     digest_of,
     is_installed,
     is_own,
@@ -53,6 +57,13 @@ _NOT_RELOADED = (
 )
 #: Largest size in bytes of the sources that are sent. Beyond it, workers need the files.
 MOST_SOURCES = 1 << 24
+#: Largest number of names that a message lists.
+_SHOWN = 5
+
+#: Time and size of a file.
+Stamp = tuple[int, int]
+#: Directory of an ignore file, and the file's patterns, which apply below the directory.
+Rule = tuple[Path, Any]
 
 
 @dataclass
@@ -60,7 +71,7 @@ class _Loaded:
     """Module as it was when it was first found."""
 
     spec: Any
-    stamp: tuple[int, int]
+    stamp: Stamp | None
     code: ModuleCode
     source: bytes
     told: bool = False
@@ -103,14 +114,12 @@ class OwnCode:
     def read_again(self) -> list[str]:
         """Read the files again, and return the names of the modules that have changed."""
         with self._lock:
-            before = {name: loaded.code for name, loaded in self._loaded.items()}
-            self._loaded.clear()
+            before, self._loaded = self._loaded, {}
             # Modules that only tasks import may have changed too, and need another code id.
             self._readings += 1
             self._scan(anew=True)
-            return [
-                n for n, known in self._loaded.items() if before.get(n, known.code) != known.code
-            ]
+            now = self._loaded.items()
+            return [n for n, known in now if n in before and before[n].code != known.code]
 
     def _scan(self, *, anew: bool = False) -> None:
         """Read new and reloaded modules. ``anew`` omits the warnings about edited files."""
@@ -118,20 +127,19 @@ class OwnCode:
         found = {}
         doubtful: dict[str, list[str]] = {_EDITED: [], _NOT_RELOADED: []}
         for name, module in list(sys.modules.items()):
-            spec = _spec_of(module)
-            known = self._loaded.get(name)
+            spec, known = _spec_of(module), self._loaded.get(name)
             if known is not None and known.spec is spec:
                 found[name] = known
-            elif spec is not None and (loaded := _loaded(name, spec)) is not None:
-                found[name] = loaded
-                path, source = spec.origin, loaded.source
-                if anew or (known is not None and known.code == loaded.code):
-                    continue
-                if known is not None and not runs(module, path, source):
-                    found[name] = replace(known, spec=spec, told=True)
-                    doubtful[_NOT_RELOADED].append(name)
-                elif known is None and was_edited(module, path, source):
+                continue
+            if (loaded := _loaded(name, spec)) is None:
+                continue
+            found[name] = loaded
+            if known is None:
+                if not anew and was_edited(module, spec.origin, loaded.source):
                     doubtful[_EDITED].append(name)
+            elif known.code != loaded.code and not runs(module, spec.origin, loaded.source):
+                found[name] = replace(known, spec=spec, told=True)
+                doubtful[_NOT_RELOADED].append(name)
         self._loaded = found
         for words, names in doubtful.items():
             if names:
@@ -149,13 +157,11 @@ class OwnCode:
         self._looked_at = time.monotonic()
         edited = []
         for name, known in list(self._loaded.items()):
-            stamp = _stamp(known.code.path)
-            if known.told or stamp is None or stamp == known.stamp:
+            path, digest = known.code.path, known.code.digest
+            if known.told or not Path(path).exists() or not is_edited(path, known.stamp, digest):
                 continue
-            known.stamp = stamp
-            if digest_of(read_source(known.code.path) or b"") != known.code.digest:
-                known.told = True
-                edited.append(name)
+            known.told = True
+            edited.append(name)
         if edited:
             logger.warning(
                 "%s changed since this process imported it: tasks on all workers run the imported "
@@ -167,8 +173,12 @@ class OwnCode:
 def names_of(modules: Iterable[str]) -> str:
     """Return module names for a message, shortened to the first few."""
     names = sorted(modules)
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"module {shown}" if len(names) == 1 else f"modules {shown}"
+    return f"module {names[0]}" if len(names) == 1 else f"modules {_first(names)}"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _spec_of(module: ModuleType) -> Any:
@@ -178,25 +188,33 @@ def _spec_of(module: ModuleType) -> Any:
         return None
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
-
-
 def _loaded(name: str, spec: Any) -> _Loaded | None:
     path = getattr(spec, "origin", None)
     if not isinstance(path, str) or not is_own(name, path):
         return None
+    path = str(Path(path).absolute())
     stamp, source = _stamp(path), read_source(path)
-    if stamp is None or source is None:
+    if source is None:
         return None
     is_package = getattr(spec, "submodule_search_locations", None) is not None
-    return _Loaded(
-        spec, stamp, ModuleCode(str(Path(path).absolute()), digest_of(source), is_package), source
-    )
+    return _Loaded(spec, stamp, ModuleCode(path, digest_of(source), is_package), source)
+
+
+def _stamp(path: str) -> Stamp | None:
+    """Return a file's stamp, or None if there is no file."""
+    try:
+        return _as_stamp(Path(path).stat())
+    except OSError:
+        return None
+
+
+def _as_stamp(status: os.stat_result) -> Stamp:
+    return status.st_mtime_ns, status.st_size
+
+
+def is_edited(path: str, stamp: Stamp | None, digest: str) -> bool:
+    """Return whether a file has another content than with the given stamp, or is gone."""
+    return _stamp(path) != stamp and digest_in(path) != digest
 
 
 #: The modules of this process.
@@ -213,10 +231,8 @@ def note_code() -> None:
 
 #: Seconds by which the start time of a process may be wrong.
 _CLOCK_S = 2.0
-#: Size in bytes of the header of a compiled file, and its parts with the kind of the file, and the
-#: time and the size of the source.
-_HEADER = 16
-_KIND, _TIME, _SIZE = slice(4, 8), slice(8, 12), slice(12, 16)
+#: Header of a compiled file after its magic number: the kind, and the source's time and size.
+_HEADER = struct.Struct("<4xLLL")
 
 
 @cache
@@ -228,30 +244,25 @@ def was_edited(module: ModuleType, path: str, source: bytes) -> bool:
     """Return whether a module's file was edited after its import, as far as that is known."""
     try:
         status = Path(path).stat()
-        if status.st_mtime < _process_started_at():
-            return False
-        if _is_compiled_from_another(module, int(status.st_mtime), status.st_size):
-            return True
     except OSError:
         return False
-    return not runs(module, path, source)
+    if status.st_mtime < _process_started_at():
+        return False
+    return _is_compiled_from_another(module, status) or not runs(module, path, source)
 
 
-def _is_compiled_from_another(module: ModuleType, modified: int, size: int) -> bool:
+def _is_compiled_from_another(module: ModuleType, status: os.stat_result) -> bool:
     """Return whether this process compiled the module from another version of its source."""
     cached = getattr(module.__spec__, "cached", None)
     try:
         # An older compiled file proves nothing: a process that cannot write it leaves it as it is.
         if not cached or Path(cached).stat().st_mtime < _process_started_at():
             return False
-        with Path(cached).open("rb") as file:
-            header = file.read(_HEADER)
-    except OSError:
+        kind, modified, size = _HEADER.unpack_from(Path(cached).read_bytes())
+    except (OSError, struct.error):
         return False
-    if len(header) < _HEADER or any(header[_KIND]):
-        return False
-    stamp = [int.from_bytes(header[part], "little") for part in (_TIME, _SIZE)]
-    return stamp != [modified & 0xFFFFFFFF, size & 0xFFFFFFFF]
+    stamp = int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF
+    return kind == 0 and (modified, size) != stamp  # other kinds have no time and size
 
 
 def runs(module: ModuleType, path: str, source: bytes) -> bool:
@@ -290,27 +301,34 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
 
 # Files for remote clusters ------------------------------------------------------------------------
 
-
 FILE_LIMIT, LIMIT = "10MiB", "64MiB"
-#: Seconds between two checks of the files, and the largest share of time that checks may take.
+#: Largest share of time that checks of the files may take.
 LOOK_SHARE = 0.01
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """Files of a workflow as they were at one time."""
 
-    #: Their directories.
-    project: WorkflowFiles
+    #: Directory of the project.
+    base: Path
     #: Description of the archive.
     about: CarriedFiles
     #: Compressed content of the archive.
     data: bytes = field(repr=False)
-    #: Digest of each file, by name.
-    digests: Mapping[str, str] = field(repr=False)
-    #: Time and size of each file, by name.
-    stamps: Mapping[str, tuple[int, int]] = field(repr=False)
+    #: Stamp and digest of each file, by name.
+    files: Mapping[str, tuple[Stamp | None, str]] = field(repr=False)
+    #: Names of the edited files of which a warning was logged.
+    told: set[str] = field(default_factory=set)
+
+    def digests(self) -> set[str]:
+        return {digest for _, digest in self.files.values()}
+
+    def edited(self, except_for: Iterable[str] = ()) -> list[str]:
+        """Return the names of changed files, except for the given paths."""
+        others = {os.path.realpath(path) for path in except_for}
+        paths = {name: str(self.base / name) for name in self.files}
+        return [n for n, p in paths.items() if p not in others and is_edited(p, *self.files[n])]
 
 
 class OwnFiles:
@@ -320,7 +338,6 @@ class OwnFiles:
         self._snapshot: Snapshot | None = None
         self._table: CodeTable | None = None
         self._result: CodeTable | None = None
-        self._told: set[str] = set()
         self._next_look = 0.0
         self._lock = threading.RLock()
 
@@ -329,25 +346,22 @@ class OwnFiles:
         The snapshot is None, and the table has no archive, if nothing can be uploaded.
         """
         with self._lock:
-            if self._result is None or self._table is not table:
-                if self._table is None or not self._fits(table):
-                    self._snapshot = self._take(table)
+            if self._table is not table:
+                if not self._fits(table):
+                    self._snapshot = take_snapshot(table)
                 about = None if self._snapshot is None else self._snapshot.about
                 self._table, self._result = table, replace(table, files=about)
-            elif time.monotonic() > self._next_look:
-                self._warn_of_edits()
+            elif self._snapshot is not None and time.monotonic() > self._next_look:
+                self._warn_of_edits(table, self._snapshot)
+            assert self._result is not None
             return self._result, self._snapshot
 
     def read_again(self, except_for: Iterable[str] = ()) -> list[str]:
         """Drop the snapshot, and return the names of changed files, except ``except_for``."""
         with self._lock:
-            changed = self._edited(except_for)
-            self._table = self._result = None
+            changed = [] if self._snapshot is None else self._snapshot.edited(except_for)
+            self._table = None
             return changed
-
-    def digests(self) -> set[str]:
-        snapshot = self._snapshot
-        return set() if snapshot is None else set(snapshot.digests.values())
 
     def _fits(self, table: CodeTable) -> bool:
         """Return whether the snapshot has every file from which the table's modules were loaded."""
@@ -358,107 +372,79 @@ class OwnFiles:
             return True
         for module in table.modules.values():
             name = snapshot.about.name_of(module.path)
-            differs = name is not None and snapshot.digests.get(name) != module.digest
+            differs = name is not None and snapshot.files.get(name, (None, ""))[1] != module.digest
             # A file that was edited after its import is not a version to upload.
-            if differs and digest_of(read_source(module.path) or b"") == module.digest:
+            if differs and digest_in(module.path) == module.digest:
                 return False
         return True
 
-    # Taking a snapshot ----------------------------------------------------------------------------
-
-    def _take(self, table: CodeTable) -> Snapshot | None:
-        began = time.monotonic()
-        project = project_of(table.search_path)
-        if project is None:
-            self._tell(
-                "no files are uploaded to the workers: the script has no project directory of its "
-                "own; workers get the modules that this process has imported"
-            )
-            return None
-        if not can_select():
-            self._tell(
-                "no files are uploaded to the workers, only modules that this process has "
-                "imported: pathspec is missing; install scalable[kubernetes]"
-            )
-            return None
-        file_limit, limit = (
-            _limit(settings.CODE_FILE_LIMIT, FILE_LIMIT),
-            _limit(settings.CODE_LIMIT, LIMIT),
-        )
-        chosen = select(project, file_limit)
-        self._tell_left_out(chosen, file_limit)
-        if chosen.too_many or chosen.size > limit:
-            self._tell(_too_much(project, chosen, limit))
-            return None
-        entries = dict(_read(project, chosen))
-        digest, size, data = pack(entries.values())
-        snapshot = Snapshot(
-            project,
-            CarriedFiles(digest, size, project.named_roots()),
-            data,
-            {name: digest_of(entry.content) for name, entry in entries.items()},
-            {name: _stamp_of(chosen.files[name]) for name in entries},
-        )
-        logger.debug(
-            "archive %s of %s: %d files, %d bytes, %d compressed, in %.3f s",
-            *(digest, project.base, len(entries), size, len(data), time.monotonic() - began),
-        )
-        return snapshot
-
-    def _tell(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            logger.warning("%s", message)
-
-    def _tell_left_out(self, chosen: Selection, file_limit: int) -> None:
-        if chosen.too_large:
-            self._tell(
-                f"not uploaded to the workers: {_largest(chosen.too_large)}; files over "
-                f"{format_bytes(file_limit)} are left out ({settings.CODE_FILE_LIMIT})"
-            )
-        if chosen.outside:
-            self._tell(
-                f"not uploaded to the workers: {', '.join(sorted(chosen.outside)[:_SHOWN])}: "
-                "symbolic links that point outside the project"
-            )
-
-    # Edits ----------------------------------------------------------------------------------------
-
-    def _edited(self, except_for: Iterable[str]) -> list[str]:
-        """Return the names of the snapshot's files whose content has changed."""
-        snapshot = self._snapshot
-        if snapshot is None:
-            return []
-        base = snapshot.project.base
-        known = {os.path.realpath(path) for path in except_for}
-        changed = []
-        for name, stamp in snapshot.stamps.items():
-            if str(base / name) in known:
-                continue
-            try:
-                now = _stamp_of((base / name).stat())
-            except OSError:
-                now = (0, 0)
-            if now != stamp:
-                content = read_source(str(base / name))
-                if content is None or digest_of(content) != snapshot.digests[name]:
-                    changed.append(name)
-        return changed
-
-    def _warn_of_edits(self) -> None:
+    def _warn_of_edits(self, table: CodeTable, snapshot: Snapshot) -> None:
         """Warn once about each file, except modules, that is older on the workers."""
         began = time.monotonic()
-        assert self._table is not None
-        edited = self._edited(module.path for module in self._table.modules.values())
-        self._next_look = time.monotonic() + max(LOOK_S, (time.monotonic() - began) / LOOK_SHARE)
-        new = [name for name in edited if name not in self._told]
-        if new:
-            self._told.update(new)
+        edited = snapshot.edited(module.path for module in table.modules.values())
+        now = time.monotonic()
+        self._next_look = now + max(LOOK_S, (now - began) / LOOK_SHARE)
+        if new := [name for name in edited if name not in snapshot.told]:
+            snapshot.told.update(new)
             logger.warning(
                 "%s changed since the files were uploaded to the workers, which still use the "
                 "earlier files; client.sync_code() uploads the files again",
-                ", ".join(new[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" * (len(new) > _SHOWN)),
+                _first(new),
             )
+
+
+#: The files of this process's workflow.
+own_files = OwnFiles()
+
+
+def take_snapshot(table: CodeTable) -> Snapshot | None:
+    """Pack the workflow's files, or warn and return None if they cannot be uploaded."""
+    began = time.monotonic()
+    project = project_of(table.search_path)
+    if project is None:
+        warn_once(
+            "no files are uploaded to the workers: the script has no project directory of its "
+            "own; workers get the modules that this process has imported"
+        )
+        return None
+    file_limit = _limit(settings.CODE_FILE_LIMIT, FILE_LIMIT)
+    limit = _limit(settings.CODE_LIMIT, LIMIT)
+    try:
+        chosen = Selection(project, file_limit)
+    except ModuleNotFoundError:
+        warn_once(
+            "no files are uploaded to the workers, only modules that this process has "
+            "imported: pathspec is missing; install scalable[kubernetes]"
+        )
+        return None
+    if chosen.too_large:
+        warn_once(
+            f"not uploaded to the workers: {_largest(chosen.too_large)}; files over "
+            f"{format_bytes(file_limit)} are left out ({settings.CODE_FILE_LIMIT})"
+        )
+    if chosen.outside:
+        warn_once(
+            f"not uploaded to the workers: {', '.join(sorted(chosen.outside)[:_SHOWN])}: "
+            "symbolic links that point outside the project"
+        )
+    if chosen.too_many or chosen.size > limit:
+        warn_once(_too_much(project, chosen, limit))
+        return None
+    entries = list(_read(project, chosen))
+    digest, size, data = pack(entries)
+    about = CarriedFiles(digest, size, project.named_roots())
+    files = {e.name: (_as_stamp(chosen.files[e.name]), digest_of(e.content)) for e in entries}
+    logger.debug(
+        "archive %s of %s: %d files, %d bytes, %d compressed, in %.3f s",
+        *(digest, project.base, len(entries), size, len(data), time.monotonic() - began),
+    )
+    return Snapshot(project.base, about, data, files)
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Log a warning, unless this process has logged the same one before."""
+    logger.warning("%s", message)
 
 
 def _limit(name: str, default: str) -> int:
@@ -472,24 +458,19 @@ def _limit(name: str, default: str) -> int:
         ) from error
 
 
-def _read(project: WorkflowFiles, chosen: Selection) -> Iterable[tuple[str, ArchiveEntry]]:
+def _read(project: WorkflowFiles, chosen: Selection) -> Iterator[ArchiveEntry]:
     for name, status in chosen.files.items():
         try:
             content = (project.base / name).read_bytes()
         except OSError as error:
             logger.warning("not uploaded to the workers: %s: %s", name, error)
             continue
-        yield name, ArchiveEntry(name, content, bool(status.st_mode & 0o100))
-
-
-def _stamp_of(status: os.stat_result) -> tuple[int, int]:
-    return status.st_mtime_ns, status.st_size
+        yield ArchiveEntry(name, content, bool(status.st_mode & 0o100))
 
 
 def _largest(sizes: Mapping[str, int]) -> str:
     ordered = sorted(sizes.items(), key=lambda item: -item[1])
-    shown = ", ".join(f"{name} ({format_bytes(size)})" for name, size in ordered[:_SHOWN])
-    return shown + (f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else "")
+    return _first([f"{name} ({format_bytes(size)})" for name, size in ordered])
 
 
 def _too_much(project: WorkflowFiles, chosen: Selection, limit: int) -> str:
@@ -511,10 +492,6 @@ def _too_much(project: WorkflowFiles, chosen: Selection, limit: int) -> str:
     )
 
 
-#: The files of this process's workflow.
-own_files = OwnFiles()
-
-
 # Workflow files -----------------------------------------------------------------------------------
 
 #: Files with patterns of files that are left out, in the syntax of ``.gitignore``.
@@ -528,8 +505,6 @@ _PROJECT_FILES = (
 _LEFT_OUT = frozenset({"__pycache__", "site-packages", "dist-packages", "node_modules"})
 #: Files that mark a directory as an environment or a cache.
 _MARKERS = frozenset({"pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"})
-#: Packages of the image. Another copy must not come before them.
-_ENGINE = frozenset({"scalable", "dask", "distributed"})
 #: Largest number of files. A directory with more is not the directory of a workflow.
 MOST_FILES = 20_000
 
@@ -547,24 +522,6 @@ class WorkflowFiles:
     def named_roots(self) -> tuple[tuple[str, str], ...]:
         """Return the roots with their names relative to the base."""
         return tuple((path, real.relative_to(self.base).as_posix()) for path, real in self.roots)
-
-
-@dataclass
-class Selection:
-    """Files of a project that are uploaded, and those that are not."""
-
-    #: Status of each file, by name relative to the base.
-    files: dict[str, os.stat_result] = field(default_factory=dict)
-    #: Size of each file over the limit, by name.
-    too_large: dict[str, int] = field(default_factory=dict)
-    #: Names of symbolic links that lead out of the project.
-    outside: list[str] = field(default_factory=list)
-    #: True if the search stopped at :data:`MOST_FILES` files.
-    too_many: bool = False
-
-    @property
-    def size(self) -> int:
-        return sum(status.st_size for status in self.files.values())
 
 
 def project_of(entries: Sequence[str]) -> WorkflowFiles | None:
@@ -591,13 +548,9 @@ def _start() -> Path:
 
 def _base_of(start: Path) -> Path:
     places = [place for place in (start, *start.parents) if not _is_shared(place)]
-    for place in places:
-        if (place / ".git").exists():
-            return place
-    for place in places:
-        if any((place / name).is_file() for name in _PROJECT_FILES):
-            return place
-    return start
+    repositories = (place for place in places if (place / ".git").exists())
+    projects = (p for p in places if any((p / name).is_file() for name in _PROJECT_FILES))
+    return next(chain(repositories, projects), start)
 
 
 def _is_shared(path: Path) -> bool:
@@ -608,113 +561,93 @@ def _is_shared(path: Path) -> bool:
     return any(place.is_relative_to(path) for place in places)
 
 
-def select(project: WorkflowFiles, file_limit: int) -> Selection:
-    """Select files of at most ``file_limit`` bytes. ModuleNotFoundError without pathspec."""
-    chosen = Selection()
-    roots = dict.fromkeys(real for _, real in project.roots)
-    for root in roots:
-        if any(other != root and root.is_relative_to(other) for other in roots):
-            continue  # a part of the other
-        _DirectoryWalk(project.base, root, file_limit, chosen).run()
-    return chosen
+class Selection:
+    """Files of a project of at most ``file_limit`` bytes, and files that are not uploaded.
+    Raises ModuleNotFoundError without pathspec.
+    """
 
+    def __init__(self, project: WorkflowFiles, file_limit: int) -> None:
+        # Not git itself: the same files are selected on a machine without git, in a directory that
+        # is not a repository, and in repositories within repositories.
+        from pathspec import GitIgnoreSpec
 
-class _DirectoryWalk:
-    """Search of one directory for files to upload."""
+        self._parsed, self._base, self._file_limit = GitIgnoreSpec, project.base, file_limit
+        #: Status of each file, by name relative to the base.
+        self.files: dict[str, os.stat_result] = {}
+        #: Size of each file over the limit, by name.
+        self.too_large: dict[str, int] = {}
+        #: Names of symbolic links that lead out of the project.
+        self.outside: list[str] = []
+        roots = dict.fromkeys(real for _, real in project.roots)
+        for root in roots:
+            if any(other in roots for other in root.parents):
+                continue  # a part of the other
+            above = (place for place in reversed(root.parents) if place.is_relative_to(self._base))
+            self._walk(root, [rule for place in above for rule in self._rules_in(place)], (root,))
 
-    def __init__(self, base: Path, root: Path, file_limit: int, chosen: Selection) -> None:
-        self._base, self._root = base, root
-        self._file_limit, self._chosen = file_limit, chosen
+    @property
+    def size(self) -> int:
+        return sum(status.st_size for status in self.files.values())
 
-    def run(self) -> None:
-        above = [self._base, *reversed(self._root.parents)]
-        places = [p for p in above if p.is_relative_to(self._base) and p != self._root]
-        rules: list[_Rules] = []
-        for place in dict.fromkeys(places):
-            rules += _rules_in(place, _names_in(place))
-        self._walk(self._root, rules, (self._root.resolve(),))
+    @property
+    def too_many(self) -> bool:
+        """True if the search stopped after :data:`MOST_FILES` files."""
+        return len(self.files) > MOST_FILES
 
-    def _walk(self, directory: Path, rules: list[_Rules], way: tuple[Path, ...]) -> None:
+    def _walk(self, directory: Path, rules: list[Rule], way: tuple[Path, ...]) -> None:
+        """Search a directory, given the directories on the way to it from its root."""
         found = {entry.name: entry for entry in _entries(directory)}
-        if directory != self._root and not _MARKERS.isdisjoint(found):
+        is_root = len(way) == 1
+        if not is_root and not _MARKERS.isdisjoint(found):
             return
-        rules = [*rules, *_rules_in(directory, found)]
+        rules = [*rules, *self._rules_in(directory)]
         for name, entry in sorted(found.items()):
-            if self._chosen.too_many:
+            if self.too_many:
                 return
             path = directory / name
-            if self._is_left_out(path, name, rules):
+            if _is_left_out(path, rules, is_directory=entry.is_dir()):
                 continue
+            if is_root and name.removesuffix(".py") in ENGINE:
+                continue  # another copy must not come before that of the image
             real = path.resolve() if entry.is_symlink() else path
-            if entry.is_symlink() and not real.is_relative_to(self._base):
-                self._chosen.outside.append(self._name(path))
-            elif entry.is_dir():
-                if not entry.is_symlink():
-                    self._walk(path, rules, way)
-                elif real not in way and not any(place.is_relative_to(real) for place in way):
-                    self._walk(path, rules, (*way, real))
-            else:
+            if not real.is_relative_to(self._base):
+                self.outside.append(self._name(path))
+            elif not entry.is_dir():
                 self._take(path)
+            elif not any(place.is_relative_to(real) for place in way):
+                self._walk(path, rules, (*way, real))
 
-    def _is_left_out(self, path: Path, name: str, rules: list[_Rules]) -> bool:
-        if name.startswith(".") or name in _LEFT_OUT or name.endswith((".pyc", "~")):
-            return True
-        if path.parent == self._root and name.removesuffix(".py") in _ENGINE:
-            return True
-        is_directory = path.is_dir()
-        for each in reversed(rules):
-            excluded = each.excludes(path, is_directory=is_directory)
-            if excluded is not None:
-                return excluded
-        return False
+    def _rules_in(self, directory: Path) -> Iterator[Rule]:
+        for name in IGNORE_FILES:
+            with suppress(OSError):
+                text = (directory / name).read_text(errors="surrogateescape")
+                yield directory, self._parsed.from_lines(text.splitlines())
 
     def _take(self, path: Path) -> None:
         try:
             status = path.stat()
         except OSError:
             return  # it is gone, or a link that leads nowhere
-        if not stat.S_ISREG(status.st_mode):
-            return
-        name = self._name(path)
-        if status.st_size > self._file_limit:
-            self._chosen.too_large[name] = status.st_size
-            return
-        self._chosen.files[name] = status
-        self._chosen.too_many = len(self._chosen.files) > MOST_FILES
+        if stat.S_ISREG(status.st_mode):
+            if status.st_size > self._file_limit:
+                self.too_large[self._name(path)] = status.st_size
+            else:
+                self.files[self._name(path)] = status
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._base).as_posix()
 
 
-class _Rules:
-    """Patterns of one ignore file. They apply below the file's directory."""
-
-    def __init__(self, directory: Path, lines: Iterable[str]) -> None:
-        # Not git itself: the same files are selected on a machine without git, in a directory that
-        # is not a repository, and in repositories within repositories.
-        from pathspec import GitIgnoreSpec
-
-        self._directory = directory
-        self._patterns = GitIgnoreSpec.from_lines(lines)
-
-    def excludes(self, path: Path, *, is_directory: bool) -> bool | None:
-        """Return whether the patterns exclude a path, or None if no pattern matches it."""
-        name = path.relative_to(self._directory).as_posix()
-        return self._patterns.check_file(f"{name}/" if is_directory else name).include
-
-
-def _rules_in(directory: Path, names: Any) -> Iterator[_Rules]:
-    for name in IGNORE_FILES:
-        if name in names:
-            try:
-                text = (directory / name).read_text(errors="surrogateescape")
-            except OSError:
-                continue
-            yield _Rules(directory, text.splitlines())
-
-
-def _names_in(directory: Path) -> frozenset[str]:
-    return frozenset(entry.name for entry in _entries(directory))
+def _is_left_out(path: Path, rules: list[Rule], *, is_directory: bool) -> bool:
+    name = path.name
+    if name.startswith(".") or name in _LEFT_OUT or name.endswith((".pyc", "~")):
+        return True
+    for directory, patterns in reversed(rules):
+        below = path.relative_to(directory).as_posix()
+        excluded: bool | None = patterns.check_file(f"{below}/" if is_directory else below).include
+        if excluded is not None:
+            return excluded
+    return False
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
@@ -723,13 +656,3 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
             return list(found)
     except OSError:
         return []
-
-
-@cache
-def can_select() -> bool:
-    """Return whether pathspec is installed. It is needed to select a project's files."""
-    try:
-        import pathspec  # noqa: F401
-    except ModuleNotFoundError:
-        return False
-    return True

@@ -7,17 +7,17 @@ from importlib.metadata import version
 
 import pytest
 
-from scalable.client import code_upload
 from scalable.client.code_upload import compare_versions
 from scalable.client.failures import with_package
+from scalable.client.own_code import warn_once
 from scalable.errors import ClusterError
 from scalable.protocol.code import ImageVersions, in_image, locate, own_versions
 from scalable.protocol.operations import VERSIONS
 
 
 @pytest.fixture(autouse=True)
-def nothing_told(monkeypatch):
-    monkeypatch.setattr(code_upload, "_told", set())
+def nothing_told():
+    warn_once.cache_clear()
 
 
 def facts(allows=False, **packages):

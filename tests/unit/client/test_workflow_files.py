@@ -10,7 +10,7 @@ import tempfile
 import pytest
 
 from scalable.client import own_code as own_files_module
-from scalable.client.own_code import OwnFiles, project_of, select
+from scalable.client.own_code import OwnFiles, Selection, project_of, warn_once
 from scalable.errors import ClusterError
 from scalable.protocol.code import CodeTable, ModuleCode, digest_of
 
@@ -33,7 +33,7 @@ def here(tmp_path, monkeypatch):
 
 def selected(here, *roots, limit=1000):
     project = project_of([str(here / root) for root in roots or (".",)])
-    return select(project, limit)
+    return Selection(project, limit)
 
 
 def names(*arguments, **options):
@@ -49,7 +49,7 @@ def test_directories_of_the_search_path_within_the_project_are_carried(here, tmp
     project = project_of([str(here / "src"), str(here / "lib"), str(tmp_path / "elsewhere")])
     assert project.base == here
     assert project.named_roots() == ((str(here / "src"), "src"), (str(here / "lib"), "lib"))
-    assert sorted(select(project, 10).files) == ["lib/b.py", "src/a.py"]
+    assert sorted(Selection(project, 10).files) == ["lib/b.py", "src/a.py"]
 
 
 def test_the_project_is_the_repository_or_the_directory_of_the_project_file(here, monkeypatch):
@@ -166,6 +166,7 @@ def table(here, *modules):
 
 @pytest.fixture
 def own():
+    warn_once.cache_clear()
     return OwnFiles()
 
 
@@ -178,7 +179,7 @@ def test_files_over_the_limit_are_left_out_and_named_once(here, own, monkeypatch
         for _ in range(2):
             _, snapshot = own.carried_with(table(here))
             own.read_again()
-    assert sorted(snapshot.stamps) == ["a.py", "small.csv"]
+    assert sorted(snapshot.files) == ["a.py", "small.csv"]
     (told,) = [record.getMessage() for record in caplog.records]
     assert told.index("larger.csv") < told.index("large.csv")
     assert "SCALABLE_CODE_FILE_LIMIT" in told
@@ -215,7 +216,7 @@ def test_a_limit_that_is_no_size_is_an_error_that_names_it(here, own, monkeypatc
 def test_without_pathspec_only_imported_modules_are_carried_and_the_extra_is_named(
     here, own, monkeypatch, caplog
 ):
-    monkeypatch.setattr(own_files_module, "can_select", lambda: False)
+    monkeypatch.setitem(sys.modules, "pathspec", None)
     with caplog.at_level(logging.WARNING, "scalable.client"):
         assert own.carried_with(table(here))[1] is None
     assert "scalable[kubernetes]" in caplog.text
