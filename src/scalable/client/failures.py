@@ -94,17 +94,9 @@ class CallFailed:
             message of the exception), ``traceback``, and ``cause``, a dictionary of the same kind
             or None.
         """
-        return {
-            "key": self.key,
-            "task": self.task,
-            "tag": self.tag,
-            "arguments": self.arguments,
-            "worker": self.worker,
-            "tries": self.tries,
-            "error": self.error,
-            "traceback": self.traceback,
-            "cause": None if self.cause is None else self.cause.to_dict(),
-        }
+        cause = None if self.cause is None else self.cause.to_dict()
+        facts = {**vars(self), "exception": self.error, "cause": cause}
+        return {"error" if name == "exception" else name: fact for name, fact in facts.items()}
 
     @property
     def error(self) -> str:

@@ -376,13 +376,19 @@ def _safe_repr(value: Any, depth: int) -> str:
         return _EXACT[kind](value)
     if _module(kind).partition(".")[0] in _OF_ARRAYS:
         return _of_library(value)
-    show = next((show for base, show in _BY_BASE if issubclass(kind, base)), _instance)
-    return show(value, depth)
+    if issubclass(kind, enum.Enum):
+        return f"{_class_name(kind)}.{attributes_of(value).get('_name_', '?')}"
+    for base, show in _BY_BASE:
+        if issubclass(kind, base):
+            text = show(value, depth)
+            is_named = kind is base or text.startswith("<")
+            return text if is_named else f"{_class_name(kind)}({text})"
+    return _instance(value, depth)
 
 
-def _integer(value: int) -> str:
+def _integer(value: int, _: int) -> str:
     bits = int.bit_length(value)
-    return repr(value) if bits <= _INTEGER_BITS else f"<int of {bits} bits>"
+    return int.__repr__(value) if bits <= _INTEGER_BITS else f"<int of {bits} bits>"
 
 
 def _cut_repr(value: str | bytes | bytearray) -> str:
@@ -392,99 +398,80 @@ def _cut_repr(value: str | bytes | bytearray) -> str:
     return f"{value[:_TEXT]!r}{_CUT} ({len(value)} {unit})"
 
 
-def _decimal(value: decimal.Decimal) -> str:
-    return repr(value) if len(value.as_tuple().digits) <= _TEXT else "<Decimal>"
+def _decimal(value: decimal.Decimal, _: int) -> str:
+    digits = len(decimal.Decimal.as_tuple(value).digits)
+    return f"<Decimal of {digits} digits>" if digits > _TEXT else decimal.Decimal.__repr__(value)
 
 
-def _function(value: Any) -> str:
+def _function(value: Any, _: int) -> str:
     return f"<function {str(getattr(value, '__qualname__', '?'))[:_TEXT]}>"
-
-
-_EXACT: dict[type, Callable[[Any], str]] = {
-    int: _integer,
-    str: _cut_repr,
-    bytes: _cut_repr,
-    bytearray: _cut_repr,
-    decimal.Decimal: _decimal,
-    dt.datetime: lambda value: f"datetime({value:%Y-%m-%d %H:%M:%S})",
-    FunctionType: _function,
-    BuiltinFunctionType: _function,
-    MethodType: lambda value: _function(value.__func__),
-    ModuleType: lambda _: "<module>",
-    memoryview: lambda value: f"<memoryview of {value.nbytes} bytes>",
-    **{kind: lambda value: f"{type(value).__name__}({_cut_repr(str(value))})" for kind in _PATHS},
-}
 
 
 def _entry_reprs(entries: Iterable[Any], count: int, depth: int) -> str:
     if depth <= 0:
         return _CUT if count else ""
     texts = [_safe_repr(entry, depth - 1) for entry in islice(entries, _ENTRIES)]
+    return _with_count(texts, count)
+
+
+def _with_count(texts: list[str], count: int) -> str:
     return ", ".join(texts) + (f", {_CUT} ({count} entries)" if count > len(texts) else "")
 
 
 def _list(value: list[Any], depth: int) -> str:
-    listed = _entry_reprs(list.__iter__(value), list.__len__(value), depth)
-    return _named(value, list, f"[{listed}]")
+    return f"[{_entry_reprs(list.__iter__(value), list.__len__(value), depth)}]"
 
 
 def _tuple(value: tuple[Any, ...], depth: int) -> str:
     count = tuple.__len__(value)
     names = _of_class(type(value), "_fields")
     if isinstance(names, tuple) and len(names) == count:
-        pairs = zip(names, tuple.__iter__(value), strict=True)
-        return f"{_class_name(type(value))}({_assigned(pairs, count, depth)})"
+        return _assigned(zip(names, tuple.__iter__(value), strict=True), count, depth)
     listed = _entry_reprs(tuple.__iter__(value), count, depth)
-    return _named(value, tuple, f"({listed},)" if count == 1 else f"({listed})")
+    return f"({listed},)" if count == 1 else f"({listed})"
 
 
 def _dict(value: dict[Any, Any], depth: int) -> str:
     count = dict.__len__(value)
     if depth <= 0:
-        return _named(value, dict, f"{{{_CUT if count else ''}}}")
+        return f"{{{_CUT if count else ''}}}"
     pairs = islice(dict.items(value), _ENTRIES)
-    texts = [
-        f"{_safe_repr(key, depth - 1)}: {_safe_repr(entry, depth - 1)}" for key, entry in pairs
-    ]
-    more = f", {_CUT} ({count} entries)" if count > len(texts) else ""
-    return _named(value, dict, f"{{{', '.join(texts)}{more}}}")
+    texts = [f"{_safe_repr(k, depth - 1)}: {_safe_repr(each, depth - 1)}" for k, each in pairs]
+    return f"{{{_with_count(texts, count)}}}"
 
 
 def _set(value: Any, depth: int) -> str:
     base = frozenset if issubclass(type(value), frozenset) else set
-    listed = _entry_reprs(base.__iter__(value), base.__len__(value), depth)
-    return f"{_class_name(type(value))}({{{listed}}})" if base is frozenset else f"{{{listed}}}"
+    listed = f"{{{_entry_reprs(base.__iter__(value), base.__len__(value), depth)}}}"
+    return f"frozenset({listed})" if type(value) is frozenset else listed
 
 
-def _derived(plain: Callable[[Any], Any]) -> Callable[[Any, int], str]:
-    """Return a function that renders an instance of a class derived from a plain type."""
-    return lambda value, _: f"{_class_name(type(value))}({_safe_repr(plain(value), 0)})"
-
-
-def _member(value: Any, _: int) -> str:
-    return f"{_class_name(type(value))}.{attributes_of(value).get('_name_', '?')}"
-
-
+#: Functions that show only instances of the class itself, whose methods they run.
+_EXACT: dict[type, Callable[[Any], str]] = {
+    bytearray: _cut_repr,
+    dt.datetime: lambda value: f"datetime({value:%Y-%m-%d %H:%M:%S})",
+    **{kind: lambda value: f"{type(value).__name__}({_cut_repr(str(value))})" for kind in _PATHS},
+}
 #: Functions that show the instances of each base class. They read the plain value of an instance
-#: without running code of its class.
+#: without running code of its class, whose name is added to the text for a derived class.
 _BY_BASE: tuple[tuple[type, Callable[[Any, int], str]], ...] = (
+    (int, _integer),
+    (str, lambda value, _: _cut_repr(str.__str__(value))),
+    (float, lambda value, _: float.__repr__(value)),
     (list, _list),
     (tuple, _tuple),
     (dict, _dict),
     (set, _set),
     (frozenset, _set),
+    (bytes, lambda value, _: _cut_repr(bytes.__getitem__(value, slice(None)))),
+    (decimal.Decimal, _decimal),
     (type, lambda value, _: f"<class {_class_name(value)}>"),
-    (enum.Enum, _member),
-    (str, _derived(str.__str__)),
-    (bytes, _derived(lambda value: bytes.__getitem__(value, slice(None)))),
-    (int, _derived(int.__int__)),
-    (float, _derived(float.__float__)),
+    (FunctionType, _function),
+    (BuiltinFunctionType, _function),
+    (MethodType, lambda value, depth: _function(value.__func__, depth)),
+    (ModuleType, lambda *_: "<module>"),
+    (memoryview, lambda value, _: f"<memoryview of {value.nbytes} bytes>"),
 )
-
-
-def _named(value: Any, base: type, text: str) -> str:
-    """Return the text of a collection, with its class name unless that is ``base``."""
-    return text if type(value) is base else f"{_class_name(type(value))}({text})"
 
 
 def _of_library(value: Any) -> str:
