@@ -100,17 +100,42 @@ class FoundCalls:
             self._send({"op": FOUND, "calls": calls})
 
 
+#: Largest size in bytes of a result that the client itself reads. A worker reads larger ones.
+READ_HERE: Final = 1 << 16
+_KEY = re.compile(r"-c(\w+)\.([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class CachedCall:
+    """Task whose result is cached."""
+
+    #: Function to send in place of the user's.
+    function: CachedFunction
+    #: Key of the Dask task, equal for equal tasks of all clients of a cluster, or None if a worker
+    #: makes the key.
+    key: str | None
+    #: The result, if it was found here.
+    found: Found | None
+
+
 class TaskCache:
     """Results of earlier tasks, for the tasks of one client."""
 
     def __init__(self, client: HookedClient, settings: CacheSettings | None) -> None:
         # Without ``settings``, those of the scheduler apply.
         self._client, self._given = client, settings
-        self._cached = CachedCalls(self._settings, self._is_remote)
-        self._resumable = ResumableCalls(self._settings, self._is_remote)
         self._hits = FoundCalls(self._call_later, self._send)
         #: Report the counted cache hits to the scheduler.
         self.report = self._hits.tell
+        self._keys = KeyMaker(key_of_future)
+        #: For runs that resume this one: results of other tasks count by their content.
+        self._keys_of_content = KeyMaker()
+        self._store: ResultStore | None = None
+        self._told: set[tuple[str, str]] = set()
+        self._images: dict[str, str | MovableImageError] = {}
+        #: Last functions that were sent for each purpose.
+        self._cached: dict[Purpose, CachedFunction] = {}
+        self._resumable: dict[Purpose, ResumableFunction] = {}
 
     def _settings(self) -> CacheSettings:
         if self._given is None:
@@ -119,6 +144,7 @@ class TaskCache:
         return self._given
 
     def _is_remote(self) -> bool:
+        """Return whether there are workers without the client's file system."""
         return bool(facts_of(self._client).get(CARRIES))
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
@@ -131,9 +157,48 @@ class TaskCache:
             with suppress(CommClosedError):  # between two connections: it would not be read
                 send_to_scheduler(self._client, message)
 
+    def _warn(self, kind: str, about: str, message: object) -> None:
+        if (kind, about) not in self._told:
+            self._told.add((kind, about))
+            logger.warning("%s", message)
+
     def concerns(self, func: Callable[..., Any], purpose: Purpose) -> bool:
         """Return whether results are stored for a function that is submitted without ``cache``."""
-        return self._resumable.keeps or self._cached.options(func, purpose, None) is not None
+        keeps = self._settings().keeping is not None
+        return keeps or self._options(func, purpose, None) is not None
+
+    def _options(
+        self, function: Callable[..., Any], purpose: Purpose, cache: bool | KeyOptions | None
+    ) -> KeyOptions | None:
+        """Return the options of a task's cache key, or None if its result is not cached.
+        If ``cache`` is None, the function's decorator and the manifest decide. A task without a
+        name has the entry of its function's name, if it is for the same pool.
+        """
+        if isinstance(cache, KeyOptions):
+            return cache
+        given = options_of(getattr(function, "__func__", function))
+        if cache is False or (
+            cache is None and given is None and not self._is_listed(function, purpose)
+        ):
+            return None
+        if cache not in (None, True):
+            raise ClusterError(
+                f"cache={cache!r}: cache must be True, False or KeyOptions",
+                hint="write cache=True",
+            )
+        return given or KeyOptions()
+
+    def _is_listed(self, function: Callable[..., Any], purpose: Purpose) -> bool:
+        """Return whether a task has ``cache: true`` in the manifest."""
+        listed = self._settings().tasks
+        if purpose.task:
+            return purpose.task in listed
+        while isinstance(function, partial):
+            function = function.func
+        name = getattr(function, "__name__", None)  # some callables have none
+        return bool(purpose.tag) and listed.get(name or "") == purpose.tag
+
+    # Tasks ----------------------------------------------------------------------------------------
 
     def call(
         self,
@@ -143,25 +208,31 @@ class TaskCache:
         purpose: Purpose,
         cache: bool | KeyOptions | None,
     ) -> CachedCall | None:
-        """Return a task with its cache key, or None if its result is not cached."""
+        """Return a task with its cache key and any cached result, or None if it is not cached.
+        Warns once if it has no key. Raises UnstableArgumentError for an unstable argument.
+        """
         if cache is not None:
             refuse_hidden(func, ["cache"])
-        options = self._cached.options(func, purpose, cache)
+        options = self._options(func, purpose, cache)
         if options is None or kwargs.get("actor") or kwargs.get("actors"):
             return None
-        return self._cached.call(func, args, kwargs, options, purpose)
-
-    def resumable(
-        self,
-        func: Callable[..., Any],
-        kwargs: Mapping[str, Any],
-        purpose: Purpose,
-        cache: bool | KeyOptions | None,
-    ) -> Callable[..., Any]:
-        """Return the function to send: ``func``, wrapped if its results are kept for resuming."""
-        if cache is False or not self._resumable.keeps:
-            return func
-        return self._resumable.function(func, purpose, kwargs)
+        own = own_function(func)
+        named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
+        store = self._results()
+        try:
+            environment = self._environment(purpose.tag)
+            key = self._keys.key(own, args, named, options, environment)
+        except UnkeyedFutureError:
+            return CachedCall(self._keyed_by_worker(own, options, purpose), None, None)
+        except (UnfollowedReferencesError, MovableImageError) as error:
+            self._warn_of_no_key(error)
+            return None
+        found = None
+        if scheme_of(store.url) == "file":  # else a worker looks, while other tasks run
+            found = store.get(key.digest, at_most=READ_HERE, function=own)
+        sent = CachedFunction(own, store, key, purpose=purpose)
+        name = purpose.task or funcname(own)
+        return CachedCall(sent, f"{name}-c{KEY_VERSION}.{key.digest}", found)
 
     def known(self, key: Any, found: Found, purpose: Purpose) -> Future[Any]:
         """Return a finished future for a cached result."""
@@ -182,7 +253,7 @@ class TaskCache:
         """Return the futures of many tasks, and send only tasks without a cached result."""
         task = purpose.task or None
         # Most maps are not cached: they do not pay for each row.
-        if self._cached.options(func, purpose, cache) is None:
+        if self._options(func, purpose, cache) is None:
             return send(self.resumable(func, kwargs, purpose, cache), *iterables, key=task)
         rows = list(zip(*iterables, strict=False))
         futures: list[Future[Any] | None] = []
@@ -207,10 +278,14 @@ class TaskCache:
         self, func: Callable[..., Any], purpose: Purpose, cache: bool | KeyOptions | None
     ) -> Callable[..., Any]:
         """Return the function to send. The workers compute the cache keys of its tasks."""
-        options = self._cached.options(func, purpose, cache)
+        options = self._options(func, purpose, cache)
         if options is None:
             return self.resumable(func, {}, purpose, cache)
-        return self._cached.function(func, options, purpose)
+        try:
+            return self._keyed_by_worker(own_function(func), options, purpose)
+        except (UnfollowedReferencesError, MovableImageError) as error:
+            self._warn_of_no_key(error)
+            return func
 
     def nodes(
         self,
@@ -231,126 +306,23 @@ class TaskCache:
 
         return {name: node(name, raw) for name, raw in graph.items()}
 
+    # Cached results -------------------------------------------------------------------------------
 
-# Caching ------------------------------------------------------------------------------------------
-
-#: Largest size in bytes of a result that the client itself reads. A worker reads larger ones.
-READ_HERE: Final = 1 << 16
-_KEY = re.compile(r"-c(\w+)\.([0-9a-f]{64})")
-
-
-@dataclass(frozen=True)
-class CachedCall:
-    """Task whose result is cached."""
-
-    #: Function to send in place of the user's.
-    function: CachedFunction
-    #: Key of the Dask task, equal for equal tasks of all clients of a cluster, or None if a worker
-    #: makes the key.
-    key: str | None
-    #: The result, if it was found here.
-    found: Found | None
-
-
-class CachedCalls:
-    """Cache keys and cache look-ups for the tasks of one client."""
-
-    def __init__(
-        self, remembering: Callable[[], CacheSettings], is_remote: Callable[[], bool]
-    ) -> None:
-        # ``remembering`` returns the cache settings of the cluster's manifest. ``is_remote``
-        # returns whether there are workers without the client's file system.
-        self._cache_settings, self._is_remote = remembering, is_remote
-        self._keys = KeyMaker(key_of_future)
-        self._store: ResultStore | None = None
-        self._told: set[str] = set()
-        self._images: dict[str, str | MovableImageError] = {}
-        #: Last function for each purpose for which the workers make keys.
-        self._functions: dict[Purpose, CachedFunction] = {}
-
-    def options(
-        self, function: Callable[..., Any], purpose: Purpose, cache: bool | KeyOptions | None
-    ) -> KeyOptions | None:
-        """Return the options of a task's cache key, or None if its result is not cached.
-        If ``cache`` is None, the function's decorator and the manifest decide. A task without a
-        name has the entry of its function's name, if it is for the same pool.
-        """
-        if isinstance(cache, KeyOptions):
-            return cache
-        given = options_of(getattr(function, "__func__", function))
-        if cache is False or (
-            cache is None and given is None and not self._is_listed(function, purpose)
-        ):
-            return None
-        if cache not in (None, True):
-            raise ClusterError(
-                f"cache={cache!r}: cache must be True, False or KeyOptions",
-                hint="write cache=True",
-            )
-        return given or KeyOptions()
-
-    def _is_listed(self, function: Callable[..., Any], purpose: Purpose) -> bool:
-        """Return whether a task has ``cache: true`` in the manifest."""
-        listed = self._cache_settings().tasks
-        if purpose.task:
-            return purpose.task in listed
-        while isinstance(function, partial):
-            function = function.func
-        name = getattr(function, "__name__", None)  # some callables have none
-        return bool(purpose.tag) and listed.get(name or "") == purpose.tag
-
-    def call(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        options: KeyOptions,
-        purpose: Purpose,
-    ) -> CachedCall | None:
-        """Return a task with its cache key and any cached result, or None if it has no key.
-        Warns once in that case. Raises UnstableArgumentError for an unstable argument.
-        """
-        own = own_function(function)
-        named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
-        store = self.store()
-        try:
-            environment = self._environment(purpose.tag)
-            key = self._keys.key(own, args, named, options, environment)
-        except UnkeyedFutureError:
-            return CachedCall(self._sent(own, options, purpose), None, None)
-        except (UnfollowedReferencesError, MovableImageError) as error:
-            self._warn(error)
-            return None
-        found = self._found(store, key.digest, own)
-        name = purpose.task or funcname(own)
-        sent = CachedFunction(own, store, key, purpose=purpose)
-        return CachedCall(sent, f"{name}-c{KEY_VERSION}.{key.digest}", found)
-
-    def function(
-        self, function: Callable[..., Any], options: KeyOptions, purpose: Purpose
-    ) -> Callable[..., Any]:
-        """Return a function that computes cache keys on workers, or the same one with a warning."""
-        try:
-            return self._sent(own_function(function), options, purpose)
-        except (UnfollowedReferencesError, MovableImageError) as error:
-            self._warn(error)
-            return function
-
-    def _sent(
+    def _keyed_by_worker(
         self, own: Callable[..., Any], options: KeyOptions, purpose: Purpose
     ) -> CachedFunction:
-        store, code = self.store(), self._keys.code(own, options).parts
-        last = self._functions.get(purpose)
+        store, code = self._results(), self._keys.code(own, options).parts
+        last = self._cached.get(purpose)
         if last is not None and (last.function, last.code, last.options) == (own, code, options):
             return last
         environment = self._environment(purpose.tag)
         made = CachedFunction(own, store, None, options, environment, code, purpose)
-        self._functions[purpose] = made
+        self._cached[purpose] = made
         return made
 
     def _environment(self, tag: str) -> Mapping[str, str]:
         """Return the environment part of a tag's cache keys. Images are identified by content."""
-        says = self._cache_settings()
+        says = self._settings()
         parts = says.environments.get(tag, {})
         image = parts.get("image")
         if image is None:
@@ -361,7 +333,7 @@ class CachedCalls:
         """Return the identity of an image. External programs run only once for each image."""
         known = self._images.get(image)
         if known is None:
-            digests = self.store().file_digests
+            digests = self._results().file_digests
             try:
                 known = image_identity(image, lambda file: digest_of_file(file, digests), here=here)
             except MovableImageError as error:
@@ -372,32 +344,72 @@ class CachedCalls:
             raise known
         return known
 
-    def _warn(self, error: UnfollowedReferencesError | MovableImageError) -> None:
-        about = error.image if isinstance(error, MovableImageError) else error.function
-        if about not in self._told:
-            self._told.add(about)
-            logger.warning("%s", error)
-
-    def store(self) -> ResultStore:
+    def _results(self) -> ResultStore:
         """Return the store of results. Raises ClusterError if workers cannot reach it."""
         if self._store is None:
-            url = self._cache_settings().url or str(results_dir())
+            url = self._settings().url or str(results_dir())
             if self._is_remote() and scheme_of(url) == "file":
                 raise ClusterError(
                     f"results cannot be cached in {url}: this cluster has workers that do not "
                     "share this file system",
                     hint="set default_storage of the project to a bucket",
                 )
-            self._store = ResultStore.open(url, self._cache_settings().limit)
+            self._store = ResultStore.open(url, self._settings().limit)
             self._keys.files = self._store.file_digests
             logger.debug("results are cached in %s", self._store.url)
         return self._store
 
-    @staticmethod
-    def _found(store: ResultStore, digest: str, own: Callable[..., Any]) -> Found | None:
-        if scheme_of(store.url) != "file":
-            return None  # a worker looks in the bucket, while other tasks run
-        return store.get(digest, at_most=READ_HERE, function=own)
+    def _warn_of_no_key(self, error: UnfollowedReferencesError | MovableImageError) -> None:
+        about = error.image if isinstance(error, MovableImageError) else error.function
+        self._warn("cached", about, error)
+
+    # Results for resuming -------------------------------------------------------------------------
+
+    def resumable(
+        self,
+        func: Callable[..., Any],
+        kwargs: Mapping[str, Any],
+        purpose: Purpose,
+        cache: bool | KeyOptions | None,
+    ) -> Callable[..., Any]:
+        """Return the function to send: ``func``, wrapped if its results are kept for resuming.
+        It stays the same object until its code changes.
+        """
+        keeping = self._settings().keeping
+        if cache is False or keeping is None or kwargs.get("actor") or kwargs.get("actors"):
+            return func
+        if inspect.iscoroutinefunction(func) or isinstance(func, ResumableFunction):
+            return func
+        if self._is_remote():
+            message = "results are not kept for resuming: some workers are without this file system"
+            self._warn("kept", "", message)
+            return func
+        environment = self._settings().environments.get(purpose.tag, {})
+        shared, unkept = self._shared(func, environment)
+        last = self._resumable.get(purpose)
+        if last is not None and last.function is func and last.shared == shared:
+            return last
+        results = results_of(keeping.run, keeping.resumed, keeping.limit, keeping.despite_code)
+        made = ResumableFunction(func, results, shared, purpose, unkept)
+        self._resumable[purpose] = made
+        return made
+
+    def _shared(
+        self, function: Callable[..., Any], environment: Mapping[str, str]
+    ) -> tuple[SharedParts, str]:
+        """Return the shared parts of the keys, and a reason against storing results or ``""``."""
+        try:
+            code = self._keys_of_content.code(function, KeyOptions()).parts
+        except UnfollowedReferencesError as error:
+            reason = "; ".join(error.sentences)
+        except UnstableValueError as error:
+            reason = f"it holds {error.reason}"
+        else:
+            around = digest_of({**environment, "python": python_version()})
+            return SharedParts(code, environment, digest_of(code), around), ""
+        name = name_of(function)
+        self._warn("kept", name, f"results of {name} are not kept: {reason}")
+        return SharedParts(None, environment), reason
 
 
 def key_of_future(value: Any) -> str | None:
@@ -408,71 +420,3 @@ def key_of_future(value: Any) -> str | None:
     if match is None or match.end() != len(str(value.key)):
         raise UnkeyedFutureError(value, "is the result of a task without a key")
     return match[2] if match[1] == KEY_VERSION else match[0]
-
-
-# Resuming -----------------------------------------------------------------------------------------
-
-
-class ResumableCalls:
-    """Wrapper that makes user functions store their results."""
-
-    def __init__(
-        self, remembering: Callable[[], CacheSettings], is_remote: Callable[[], bool]
-    ) -> None:
-        # ``remembering`` returns the cache settings of the cluster's manifest. ``is_remote``
-        # returns whether there are workers without the client's file system.
-        self._cache_settings, self._is_remote = remembering, is_remote
-        self._keys = KeyMaker()
-        self._told: set[str] = set()
-        #: Last function that was sent for each purpose.
-        self._functions: dict[Purpose, ResumableFunction] = {}
-
-    @property
-    def keeps(self) -> bool:
-        """True if results are stored."""
-        return self._cache_settings().keeping is not None
-
-    def function(
-        self, function: Callable[..., Any], purpose: Purpose, options: Mapping[str, Any]
-    ) -> Callable[..., Any]:
-        """Return the function to send. It stays the same object until its code changes."""
-        keeping = self._cache_settings().keeping
-        if keeping is None or options.get("actor") or options.get("actors"):
-            return function
-        if inspect.iscoroutinefunction(function) or isinstance(function, ResumableFunction):
-            return function
-        if self._is_remote():
-            self._warn(
-                "", "results are not kept for resuming: some workers are without this file system"
-            )
-            return function
-        environment = self._cache_settings().environments.get(purpose.tag, {})
-        shared, unkept = self._shared(function, environment)
-        last = self._functions.get(purpose)
-        if last is not None and last.function is function and last.shared == shared:
-            return last
-        results = results_of(keeping.run, keeping.resumed, keeping.limit, keeping.despite_code)
-        made = ResumableFunction(function, results, shared, purpose, unkept)
-        self._functions[purpose] = made
-        return made
-
-    def _shared(
-        self, function: Callable[..., Any], environment: Mapping[str, str]
-    ) -> tuple[SharedParts, str]:
-        """Return the shared parts of the keys, and a reason against storing results or ``""``."""
-        try:
-            code = self._keys.code(function, KeyOptions()).parts
-        except UnfollowedReferencesError as error:
-            reason = "; ".join(error.sentences)
-        except UnstableValueError as error:
-            reason = f"it holds {error.reason}"
-        else:
-            around = digest_of({**environment, "python": python_version()})
-            return SharedParts(code, environment, digest_of(code), around), ""
-        self._warn(name_of(function), f"results of {name_of(function)} are not kept: {reason}")
-        return SharedParts(None, environment), reason
-
-    def _warn(self, about: str, sentence: str) -> None:
-        if about not in self._told:
-            self._told.add(about)
-            logger.warning("%s", sentence)

@@ -2,13 +2,16 @@
 
 import logging
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from scalable.cache.calls import Purpose
 from scalable.cache.key import KeyOptions
-from scalable.client.caching import CachedCalls
+from scalable.client.caching import TaskCache
 from scalable.model.cache_settings import CacheSettings
+
+CLIENT = SimpleNamespace(_scheduler_identity={})
 
 
 def work():
@@ -22,8 +25,8 @@ def calls(tmp_path):
     def made(*, here=False, **parts):
         store = str(tmp_path / "results")
         says = CacheSettings(store, environments={"main": parts}, images_here=here)
-        remembered = CachedCalls(lambda: says, lambda: False)
-        made = remembered.call(work, (), {}, KeyOptions(), Purpose(tag="main"))
+        remembered = TaskCache(CLIENT, says)
+        made = remembered.call(work, (), {}, Purpose(tag="main"), KeyOptions())
         return made and made.key
 
     return made
@@ -86,9 +89,9 @@ def test_programs_are_asked_once_in_a_session(tmp_path, podman):
     says = CacheSettings(
         str(tmp_path / "results"), environments={"main": {"image": "m:1"}}, images_here=True
     )
-    remembered = CachedCalls(lambda: says, lambda: False)
+    remembered = TaskCache(CLIENT, says)
     for _ in range(3):
-        remembered.call(work, (), {}, KeyOptions(), Purpose(tag="main"))
+        remembered.call(work, (), {}, Purpose(tag="main"), KeyOptions())
     assert asked.read_text() == "image inspect --format {{.Id}} -- m:1\n"
 
 
@@ -105,5 +108,5 @@ def test_calls_in_an_image_of_which_only_the_name_is_known_are_not_remembered(
     assert "model:latest" in told[0]
     assert "by its digest" in told[0]
     says = CacheSettings("x", environments={"main": {"image": "model:latest"}})
-    remembered = CachedCalls(lambda: says, lambda: False)
-    assert remembered.function(work, KeyOptions(), Purpose(tag="main")) is work
+    remembered = TaskCache(CLIENT, says)
+    assert remembered.function(work, Purpose(tag="main"), KeyOptions()) is work

@@ -1,13 +1,15 @@
 """Functions that clients send in place of others, so that results are kept for resuming."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from scalable.cache.calls import Purpose
 from scalable.cache.resumable import ResumableFunction
-from scalable.client.caching import ResumableCalls
+from scalable.client.caching import TaskCache
 from scalable.model.cache_settings import CacheSettings, Keeping
+from scalable.protocol.operations import CARRIES
 
 
 def plain(x):
@@ -39,7 +41,8 @@ class Odd:
 def calls(tmp_path):
     def make(keeping=True, is_remote=False):
         kept = Keeping(str(tmp_path)) if keeping else None
-        return ResumableCalls(lambda: CacheSettings(keeping=kept), lambda: is_remote)
+        client = SimpleNamespace(_scheduler_identity={CARRIES: is_remote})
+        return TaskCache(client, CacheSettings(keeping=kept))
 
     return make
 
@@ -48,25 +51,25 @@ def calls(tmp_path):
     ("function", "options"), [(waiting, {}), (plain, {"actor": True}), (plain, {"actors": True})]
 )
 def test_coroutines_and_actors_are_sent_as_they_are(calls, function, options):
-    assert calls().function(function, Purpose(), options) is function
+    assert calls().resumable(function, options, Purpose(), None) is function
 
 
 def test_the_same_function_is_sent_for_all_calls_of_a_purpose(calls):
     made = calls()
-    sent = made.function(plain, Purpose("a", "b"), {})
+    sent = made.resumable(plain, {}, Purpose("a", "b"), None)
     assert isinstance(sent, ResumableFunction)
     assert sent.__wrapped__ is plain
-    assert made.function(plain, Purpose("a", "b"), {}) is sent
-    assert made.function(plain, Purpose("a", "c"), {}) is not sent
-    assert made.function(sent, Purpose("a", "b"), {}) is sent
-    assert isinstance(made.function(Odd(), Purpose(), {}), ResumableFunction)
-    assert isinstance(made.function(Odd(), Purpose(), {}), ResumableFunction)
+    assert made.resumable(plain, {}, Purpose("a", "b"), None) is sent
+    assert made.resumable(plain, {}, Purpose("a", "c"), None) is not sent
+    assert made.resumable(sent, {}, Purpose("a", "b"), None) is sent
+    assert isinstance(made.resumable(Odd(), {}, Purpose(), None), ResumableFunction)
+    assert isinstance(made.resumable(Odd(), {}, Purpose(), None), ResumableFunction)
 
 
 def test_what_has_no_key_is_named_once_and_runs(calls, caplog):
     made = calls()
     with caplog.at_level(logging.WARNING):
-        sent = [made.function(dynamic, Purpose(), {}) for _ in range(3)]
+        sent = [made.resumable(dynamic, {}, Purpose(), None) for _ in range(3)]
     assert sent[0].unkept
     assert sent[0]("1 + 1") == 2
     (record,) = (r for r in caplog.records if r.name == "scalable.client")
@@ -76,6 +79,6 @@ def test_what_has_no_key_is_named_once_and_runs(calls, caplog):
 def test_workers_without_the_file_system_are_named_once(calls, caplog):
     made = calls(is_remote=True)
     with caplog.at_level(logging.WARNING):
-        assert [made.function(plain, Purpose(), {}) for _ in range(2)] == [plain, plain]
+        assert [made.resumable(plain, {}, Purpose(), None) for _ in range(2)] == [plain, plain]
     (record,) = caplog.records
     assert "without this file system" in record.getMessage()
