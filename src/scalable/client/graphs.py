@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
@@ -226,27 +227,14 @@ def _refuse_unknown(name: Any, names: Iterable[Any], place: str) -> None:
 
 
 def _refuse_cycles(needs: Mapping[Any, Iterable[Any]]) -> None:
-    done: set[Any] = set()
-    for start in needs:
-        if start in done:
-            continue
-        path = {start: iter(needs[start])}  # from the start down to the current node
-        while path:
-            name, others = next(reversed(path.items()))
-            other = next((n for n in others if n not in done), None)
-            if other is None:
-                done.add(name)
-                del path[name]
-            elif other in path:
-                names = list(path)
-                way = " -> ".join(map(str, [*names[names.index(other) :], other]))
-                raise ClusterError(
-                    f"the graph has a cycle: {way}",
-                    hint="a node must not need its own result; a string that equals a node's name "
-                    "stands for that node",
-                )
-            else:
-                path[other] = iter(needs[other])
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        raise ClusterError(
+            f"the graph has a cycle: {' -> '.join(map(str, reversed(error.args[1])))}",
+            hint="a node must not need its own result; a string that equals a node's name "
+            "stands for that node",
+        ) from None
 
 
 # Nodes --------------------------------------------------------------------------------------------
