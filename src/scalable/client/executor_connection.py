@@ -384,8 +384,8 @@ async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledW
     last, allowed = error.last_worker, error.allowed_failures
     if reasons and all(known.memory for known in reasons):
         final = reasons[-1]
-        return OutOfMemory(name, last, allowed, final.memory, final.memory, final.component)
-    return LostWorkers(name, last, allowed, [(known.name, known.reason) for known in reasons])
+        return OutOfMemory(name, last, allowed, final.memory, final.memory, final.component, 0)
+    return LostWorkers(name, last, allowed, *((known.name, known.reason) for known in reasons))
 
 
 # Notifications ------------------------------------------------------------------------------------

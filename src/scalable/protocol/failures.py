@@ -171,7 +171,7 @@ _FIRST_FRAMES, _LAST_FRAMES = 10, 30
 def release_frames(error: BaseException) -> None:
     """Clear the variables of an error's frames, since they would keep futures alive."""
     cleared: set[int] = set()
-    for each in _all_errors(error):
+    for each in all_errors(error):
         trace = each.__traceback__
         while trace is not None:
             _clear(trace.tb_frame, cleared)
@@ -181,7 +181,7 @@ def release_frames(error: BaseException) -> None:
 
 def shorten_tracebacks(error: BaseException) -> None:
     """Cut the middle of an error's and its causes' tracebacks if they are too deep for pickle."""
-    for each in _all_errors(error):
+    for each in all_errors(error):
         frames, trace = [], each.__traceback__
         while trace is not None:
             frames.append(trace)
@@ -195,7 +195,7 @@ def shorten_tracebacks(error: BaseException) -> None:
         each.add_note(f"{dropped} frames in the middle of the traceback are not shown")
 
 
-def _all_errors(error: BaseException) -> list[BaseException]:
+def all_errors(error: BaseException) -> list[BaseException]:
     """Return an error, its causes and the members of exception groups, each once."""
     known: dict[int, BaseException] = {}
     found: list[BaseException | None] = [error]
@@ -231,23 +231,19 @@ MOST_OUT_OF_MEMORY = 2
 _MARGIN = 2
 
 
-class OutOfMemory(KilledWorker):
-    """A task used more memory than its worker has.
-    ``used`` and ``limit`` are in bytes, and ``others`` counts the worker's other tasks.
-    """
+class _FailedWithWorker(KilledWorker):
+    """A task has failed because of its workers. ``facts`` are the other arguments."""
 
-    def __init__(
-        self,
-        task: Any,
-        last_worker: Any,
-        allowed_failures: int,
-        used: int,
-        limit: int,
-        component: str,
-        others: int = 0,
-    ) -> None:
+    def __init__(self, task: Any, last_worker: Any, allowed_failures: int, *facts: Any) -> None:
         super().__init__(task, last_worker, allowed_failures)
-        self.args = (task, last_worker, allowed_failures, used, limit, component, others)
+        self.args = (task, last_worker, allowed_failures, *facts)
+
+
+class OutOfMemory(_FailedWithWorker):
+    """A task used more memory than its worker has.
+    Its facts are the bytes that were used, the limit in bytes, the component or "", and the number
+    of the worker's other tasks.
+    """
 
     def of_call(self, task: Any) -> OutOfMemory:
         """Return the same error for a task with another name."""
@@ -266,14 +262,10 @@ class OutOfMemory(KilledWorker):
         )
 
 
-class WalltimeReached(KilledWorker):
-    """A task reached its worker's walltime (in seconds) in each of its attempts."""
-
-    def __init__(
-        self, task: Any, last_worker: Any, allowed_failures: int, ran_s: float, walltime_s: float
-    ) -> None:
-        super().__init__(task, last_worker, allowed_failures)
-        self.args = (task, last_worker, allowed_failures, ran_s, walltime_s)
+class WalltimeReached(_FailedWithWorker):
+    """A task reached its worker's walltime in each of its attempts.
+    Its facts are the seconds that the last one ran, and the walltime in seconds.
+    """
 
     def __str__(self) -> str:
         task, worker, _, ran_s, walltime_s = self.args
@@ -285,21 +277,11 @@ class WalltimeReached(KilledWorker):
         )
 
 
-class LostWorkers(KilledWorker):
-    """A task has failed because its workers were lost. ``reasons`` are (worker, reason) pairs."""
-
-    def __init__(
-        self,
-        task: Any,
-        last_worker: Any,
-        allowed_failures: int,
-        reasons: Iterable[tuple[str, str]] = (),
-    ) -> None:
-        super().__init__(task, last_worker, allowed_failures)
-        self.args = (task, last_worker, allowed_failures, tuple(map(tuple, reasons)))
+class LostWorkers(_FailedWithWorker):
+    """A task has failed because its workers were lost. Its facts are (worker, reason) pairs."""
 
     def __str__(self) -> str:
-        task, last, allowed, reasons = self.args
+        task, last, allowed, *reasons = self.args
         workers: dict[str, list[str]] = {}
         for name, reason in reasons:
             workers.setdefault(reason, []).append(name)

@@ -26,6 +26,7 @@ from distributed import Future
 from distributed.core import clean_exception, error_message
 
 from scalable.dask_compat.client import KnownFuture, load_traceback
+from scalable.protocol.failures import all_errors
 
 PROTOCOL = 5
 #: Maximum bytes of a value within a message. A larger result stays on its worker until the client
@@ -349,18 +350,10 @@ Error = TypeVar("Error")
 
 def restored(error: Error) -> Error:
     """Restore the messages of an unpickled error and its causes."""
-    seen: set[int] = set()
-    found: list[object] = [error]
-    while found:
-        each = found.pop()
-        if not isinstance(each, BaseException) or id(each) in seen:
-            continue
-        seen.add(id(each))
+    for each in all_errors(error) if isinstance(error, BaseException) else ():
         for kind in _WITH_STATE:
             if isinstance(each, kind):
                 initialize: Any = kind.__init__
                 with suppress(TypeError):  # the arguments of a subclass with its own constructor
                     initialize(each, *each.args)
-        inner = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-        found += [each.__cause__, each.__context__, *inner]
     return error
