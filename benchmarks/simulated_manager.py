@@ -23,7 +23,6 @@ from scalable.liveness import identify_process
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import SchedulerLink
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.records import ClusterDirectory
@@ -117,15 +116,16 @@ async def manage(directory: ClusterDirectory, tags: Sequence[str], behaviour: Be
         attachment = Attachment(
             MANAGER, nonce, identity=identify_process(), provider="simulated", pools=pools
         )
-        answer = await SchedulerCalls(comm).attach(attachment)
+        calls = SchedulerCalls(comm)
+        answer = await calls.attach(attachment)
         if not answer["accepted"]:
             raise SystemExit(f"the scheduler refused the manager: {answer['reason']}")
-        reconciler.start(SchedulerLink(comm, MANAGER, nonce))
+        reconciler.start(calls, MANAGER, nonce)
         while not reconciler.end_wanted and reconciler.unreachable_s < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         await reconciler.close()
         if reconciler.end_wanted:
-            await SchedulerCalls(comm).leave(MANAGER, nonce, gone=True)
+            await calls.leave(MANAGER, nonce, gone=True)
     await workers.close()
 
 

@@ -23,7 +23,7 @@ BUDGETS = {
     "clusters": (4_900, 23),
     "containers": (900, 4),
     "dask_compat": (2_750, 8),
-    "manager": (3_000, 10),
+    "manager": (2_750, 9),
     "manifest": (3_050, 14),
     "model": (2_550, 14),
     "planning": (3_350, 18),

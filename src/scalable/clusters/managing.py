@@ -28,7 +28,6 @@ from scalable.harmless import log_to_stderr
 from scalable.liveness import identify_process, is_alive
 from scalable.manager.pools import COMPONENTS, ManagerSite
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import SchedulerLink
 from scalable.model import DeploymentSpec, names
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.credentials import certificate_fault, security_of
@@ -160,14 +159,14 @@ class ManagerProcess:
             calls = SchedulerCalls(comm)
             await self._attach(calls)
             try:
-                await self._begin(comm)
+                await self._begin(calls)
             except BaseException:
                 # Otherwise the scheduler would rely on this manager until its lease expires.
                 await _quietly(calls, config.manager, self.nonce, gone=True)
                 raise
             return await self._stay(calls)
 
-    async def _begin(self, comm: Any) -> None:
+    async def _begin(self, calls: SchedulerCalls) -> None:
         config = self.config
         # Only after attaching: if two managers attach at once, the refused one leaves no files.
         private_directory(config.directory)
@@ -182,7 +181,7 @@ class ManagerProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
-        self._reconciler.start(SchedulerLink(comm, config.manager, self.nonce))
+        self._reconciler.start(calls, config.manager, self.nonce)
         self._reconciler.wake()
 
     def _site(self) -> ManagerSite:

@@ -25,9 +25,9 @@ from scalable.liveness import identify_process
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import SchedulerLink
 from scalable.model import Starting
 from scalable.protocol.events import Event
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.pools import UNTAGGED, Attachment
 from scalable.protocol.servers import GuardedWorker, guarded, private_class
 from scalable.records.directory import OWNER
@@ -74,10 +74,13 @@ class EmbeddedManager:
     @property
     def controller(self) -> Controller | None:
         """Scheduler plugin that controls the pools, or None before the start."""
-        return controller_of(self._scheduler)
+        controller: Controller | None
+        controller = getattr(self._scheduler, "plugins", {}).get(Controller.name)
+        return controller
 
     def _publish(self, event: Event) -> None:
-        for listener in self.listeners:
+        ours = [] if self.controller is None else self.controller.event_listeners
+        for listener in (*self.listeners, *ours):
             listener(event)
 
     def add_pools(self, pools: Iterable[Pool]) -> None:
@@ -93,25 +96,15 @@ class EmbeddedManager:
 
     def start(self, scheduler: Scheduler, comm: Any, security: Any) -> None:
         """Start the reconciler in the running event loop. Idempotent."""
-        self._scheduler = scheduler
-        if self.reconciler.link is not None:
+        if self._scheduler is not None:
             return
-        if controller_of(scheduler) is None:
+        self._scheduler = scheduler
+        if self.controller is None:
             scheduler.add_plugin(Controller(scheduler, self.demand, self.managers))
-        self.listeners.append(self._tell_scheduler(scheduler))
         contact = getattr(scheduler, "contact_address", None) or scheduler.address
         self.entries.scheduler_address = contact
         self.entries.security = security
-        self.reconciler.start(SchedulerLink(comm, EMBEDDED, self.incarnation))
-
-    @staticmethod
-    def _tell_scheduler(scheduler: Any) -> Callable[[Event], None]:
-        def tell(event: Event) -> None:
-            controller = controller_of(scheduler)
-            for listener in () if controller is None else controller.event_listeners:
-                listener(event)
-
-        return tell
+        self.reconciler.start(SchedulerCalls(comm), EMBEDDED, self.incarnation)
 
     def want(self, counts: Mapping[str, int], source: str, reason: str) -> None:
         """Set the desired worker counts of pools. Units are requested a moment later.
@@ -166,12 +159,6 @@ class EmbeddedManager:
             await self.reconciler.reconcile()
 
 
-def controller_of(scheduler: Any) -> Controller | None:
-    """Return the controller of a scheduler, or None if it has none yet."""
-    controller: Controller | None = getattr(scheduler, "plugins", {}).get(Controller.name)
-    return controller
-
-
 # Units that are Python objects --------------------------------------------------------------------
 
 CLOSE_TIMEOUT_S = 10.0
@@ -191,18 +178,18 @@ class EntryLauncher:
         self.scheduler_address = ""
         self.security: Any = None
         self._entry_security: EntrySecurity | None = None
-        self._objects: dict[UnitName, Any] = {}
-        self._starts: dict[UnitName, asyncio.Future[Any]] = {}
+        #: Each launched object that has not been stopped, and its start.
+        self._units: dict[UnitName, tuple[Any, asyncio.Future[Any]]] = {}
 
     @property
     def objects(self) -> dict[UnitName, Any]:
         """Objects of the launched units that have not been stopped, by name."""
-        return dict(self._objects)
+        return {name: created for name, (created, _) in self._units.items()}
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
         """Create and start objects without waiting. Raises ProviderError for a bad entry."""
         for name, entry in entries.items():
-            if name in self._starts:
+            if name in self._units:
                 continue
             try:
                 created = self._create(name, entry)
@@ -216,8 +203,7 @@ class EntryLauncher:
                 message = f"worker {name!r} cannot be created: {error}"
                 raise ProviderError(message, hint=error.hint) from error
             logger.debug("worker %s: starting %s", name, type(created).__name__)
-            self._objects[name] = created
-            self._starts[name] = asyncio.ensure_future(created)
+            self._units[name] = created, asyncio.ensure_future(created)
 
     def _create(self, name: UnitName, entry: Mapping[str, Any]) -> Any:
         cls = entry["cls"]
@@ -245,7 +231,7 @@ class EntryLauncher:
 
     async def started(self) -> None:
         """Wait until every start in progress has succeeded or failed."""
-        pending = [task for task in self._starts.values() if not task.done()]
+        pending = [start for _, start in self._units.values() if not start.done()]
         if pending:
             await asyncio.wait(pending)
 
@@ -254,17 +240,19 @@ class EntryLauncher:
         await asyncio.gather(*(self._stop(name) for name in names))
 
     async def _stop(self, name: UnitName) -> None:
-        created, task = self._objects.pop(name, None), self._starts.pop(name, None)
-        if task is not None and not task.done():
+        if name not in self._units:
+            return
+        created, start = self._units.pop(name)
+        if not start.done():
             logger.debug("worker %s: waiting until it has started", name)
-            await asyncio.wait([task], timeout=START_TIMEOUT_S)
-        if task is not None and not task.done():
+            await asyncio.wait([start], timeout=START_TIMEOUT_S)
+        if not start.done():
             logger.warning(
                 "worker %s has not started within %g s: cancelled", name, START_TIMEOUT_S
             )
-            task.cancel()
-            await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
-        if created is None or getattr(created, "status", None) is Status.closed:
+            start.cancel()
+            await asyncio.wait([start], timeout=CLOSE_TIMEOUT_S)
+        if getattr(created, "status", None) is Status.closed:
             return
         logger.debug("worker %s: closing", name)
         options = {}
@@ -284,10 +272,10 @@ class EntryLauncher:
             logger.warning("worker %s failed to close: %r", name, error)
 
     def observe(self) -> dict[UnitName, Observation]:
-        return {name: self._observe(name, created) for name, created in self._objects.items()}
+        return {name: self._observe(*unit) for name, unit in self._units.items()}
 
-    def _observe(self, name: UnitName, created: Any) -> Observation:
-        start = self._starts[name]
+    @staticmethod
+    def _observe(created: Any, start: asyncio.Future[Any]) -> Observation:
         if not start.done():
             return Observation(UnitState.PENDING, "starting")
         if not start.cancelled() and (error := start.exception()) is not None:

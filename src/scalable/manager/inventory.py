@@ -5,13 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ClusterError
-from scalable.manager.launcher import SUCCESSOR, UnitName
+from scalable.manager.launcher import SUCCESSOR, Launcher, UnitName
 from scalable.manager.pools import Pool, status_of
-from scalable.manager.units import Phase, Unit, WorkerView, choose_victims, worker_names
+from scalable.manager.units import (
+    Phase,
+    Unit,
+    WorkerView,
+    choose_victims,
+    with_start,
+    worker_names,
+)
 from scalable.model import names
 from scalable.model.clusters import PoolStatus
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
@@ -29,6 +37,9 @@ class Inventory:
         self.pools: dict[str, Pool] = {}
         self.wanted = Wanted(incarnation)
         self.units: dict[UnitName, Unit] = {}
+        #: Units from their loss or the decision to stop them until nothing is left of them. Until
+        #: then, their names are not reused.
+        self.ending: dict[UnitName, Unit] = {}
         self.workers: Mapping[str, WorkerView] = {}
         self.changing = threading.RLock()
         self.leaving = False
@@ -104,25 +115,62 @@ class Inventory:
                 self.wanted.remove(name)
         self._on_change()
 
+    def take_due(
+        self, asked: Container[str], now: float
+    ) -> dict[str, dict[UnitName, Mapping[str, Any]]]:
+        """Return the entries to launch now, by tag and name, and add them to the existing units.
+        ``asked`` has the tags of pools whose launcher has not answered the last request.
+        """
+        due: dict[str, dict[UnitName, Mapping[str, Any]]] = {}
+        starting = Counter(
+            id(self.pools[unit.pool].launcher)
+            for unit in self.units.values()
+            if unit.connected_at is None
+        )
+        # A successor has to start before a unit's walltime ends.
+        for name, entry in sorted(
+            self.wanted.spec.items(), key=lambda item: SUCCESSOR not in item[1]
+        ):
+            pool = self.pools[entry.get("pool", UNTAGGED)]
+            names = worker_names(name, entry)
+            taken = name in self.units or name in self.ending
+            taken = taken or any(worker in self.workers for worker in names)
+            if taken or pool.tag in asked or not pool.may_start(now):
+                continue
+            most = getattr(pool.launcher, "at_once", None)
+            if most is not None and starting[id(pool.launcher)] >= most:
+                continue
+            pool.cut = pool.room is not None and len(due.get(pool.tag, ())) >= pool.room
+            if pool.cut:
+                continue
+            starting[id(pool.launcher)] += 1
+            starts = with_start(self.wanted.starts(name), now)
+            self.units[name] = Unit(name, pool.tag, names, now, starts=starts, in_flight=True)
+            due.setdefault(pool.tag, {})[name] = entry
+        return due
+
     async def adopt(self) -> list[UnitName]:
         """Adopt units left by an earlier process of this manager, and return their names."""
         adopted: list[UnitName] = []
         now = time.monotonic()
-        for launcher in {id(p.launcher): p.launcher for p in self.pools.values()}.values():
+        for launcher in self.launchers():
             for name, tag in (await launcher.adopt()).items():
                 pool = self.pools.get(tag)
                 if pool is None or pool.template is None or name in self.units:
                     continue
                 logger.debug("pool %r: unit %s is adopted", tag, name)
-                self.wanted.include(name, pool)
+                self.wanted.put(name, pool)
                 names = worker_names(name, pool.template)
                 self.units[name] = Unit(name, tag, names, launched_at=now)
                 adopted.append(name)
         return adopted
 
+    def launchers(self) -> Iterable[Launcher]:
+        return {id(pool.launcher): pool.launcher for pool in self.pools.values()}.values()
+
     async def close_launchers(self) -> None:
         """Close the launchers that have a ``close`` method."""
-        for launcher in {id(p.launcher): p.launcher for p in self.pools.values()}.values():
+        for launcher in self.launchers():
             if hasattr(launcher, "close"):
                 await launcher.close()
 
@@ -184,26 +232,22 @@ class Wanted:
         """Add one desired unit to a pool, under a new name."""
         if pool.new_entry is not None:
             for name, entry in pool.new_entry().items():
-                self._put(name, pool, entry)
+                self.put(name, pool, entry)
                 self._starts[name] = starts
             return
         count = self._counters.get(pool.tag, 0)
         while (name := self._name(pool.tag, count)) in self.spec:
             count += 1
         self._counters[pool.tag] = count + 1
-        self._put(name, pool)
+        self.put(name, pool)
         self._starts[name] = starts
-
-    def include(self, name: UnitName, pool: Pool) -> None:
-        """Add a desired unit that an earlier process started."""
-        self._put(name, pool)
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
         """Make one of the pool's draining units desired again. Return False if there is none."""
         for name, unit in units.items():
             takes = unit.pool == pool.tag and unit.phase is Phase.DRAINING and not unit.superseded
             if takes and name not in self.spec:
-                self._put(name, pool)
+                self.put(name, pool)
                 return True
         return False
 
@@ -230,7 +274,8 @@ class Wanted:
         else:
             self._starts[unit.name] = unit.starts
 
-    def _put(self, name: UnitName, pool: Pool, entry: Mapping[str, Any] | None = None) -> None:
+    def put(self, name: UnitName, pool: Pool, entry: Mapping[str, Any] | None = None) -> None:
+        """Add a desired unit, by default with the template of its pool."""
         entry = pool.template if entry is None else entry
         assert entry is not None
         tagged = {"pool": pool.tag} if pool.tag != UNTAGGED else {}

@@ -48,12 +48,16 @@ class Pool:
     refusal: str | None = None
     #: Maximum number of units in the next request, found by halving refused requests.
     room: int | None = None
+    #: True if the last request contained only some of the due units, because of ``room``.
+    cut: bool = False
     #: Returns name and entry of a new unit, instead of the template and a generated name.
     new_entry: Callable[[], Mapping[UnitName, Mapping[str, Any]]] | None = None
     #: ``cpus``, ``memory`` and ``gpus`` of one worker, as far as known.
     shape: Mapping[str, Any] = field(default_factory=dict)
     #: Reason why a unit failed to start, until one connects.
     start_failure: str | None = None
+    #: Monotonic time before which the output of its starting units is not read again.
+    read_at: float = 0.0
     lost: int = 0
     #: Name and reason of the last lost unit.
     last_loss: str | None = None
@@ -66,7 +70,7 @@ class Pool:
         self.degraded, self.retry_at = None, 0.0
         self.giving_up = False
         self.failures = self.interruptions = 0
-        self.accepted(0, whole=True)
+        self.refused_since = self.room = self.refusal = None
 
     def connected(self) -> None:
         """Clear the failures after a unit has connected."""
@@ -100,13 +104,13 @@ class Pool:
         self.pause(now)
         return first
 
-    def accepted(self, count: int, *, whole: bool) -> None:
-        """Record an accepted request. ``whole`` is true if it contained all due units."""
+    def accepted(self, count: int) -> None:
+        """Record an accepted request."""
         self.refused_since = None
-        if whole:
-            self.room = self.refusal = None
-        else:
+        if self.cut:
             self.room = 2 * count
+        else:
+            self.room = self.refusal = None
 
 
 def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:

@@ -9,22 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.manager.background import (
-    LOG_TIMEOUT_S,
-    OUTPUT,
-    Batch,
-    Launches,
-    Losses,
-    note_reason,
-)
 from scalable.manager.inventory import Inventory
-from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
+from scalable.manager.launcher import LimitReachedError, Observation, UnitName
+from scalable.manager.losses import find_silence, note_reason, reason_for, silent_starts
 from scalable.manager.pools import Pool
-from scalable.manager.scheduler_link import HeartbeatReport, SchedulerLink, SchedulerView
 from scalable.manager.units import (
     CRASH_LOOP_STARTS,
     WALLTIME,
@@ -33,14 +27,16 @@ from scalable.manager.units import (
     NextSteps,
     Phase,
     Unit,
+    WorkerView,
+    charges_of,
     decide,
     in_crash_loop,
     refresh,
-    set_phase,
     take_note,
 )
-from scalable.pricing.metering import Charge
-from scalable.protocol.events import SILENT_SCHEDULER, Event, degraded, failed_start, worker_event
+from scalable.model.clusters import pools_to_dict
+from scalable.protocol.events import Event, degraded, worker_event
+from scalable.protocol.handlers import HeartbeatAnswer, SchedulerCalls
 from scalable.protocol.pools import shown
 from scalable.units import format_duration
 
@@ -73,47 +69,53 @@ class Reconciler:
         start_timeout: float = 120.0,
     ) -> None:
         self.inventory = Inventory(incarnation, self.wake)
-        self.link: SchedulerLink | None = None
         self.end_wanted = False
         self.replaced = False
+        self._calls: SchedulerCalls | None = None
+        self._identity = "", ""
         #: True while a caller waits for the answers to requests, and gets refusals as errors.
         self._aligning = False
-        self._on_event = on_event or self._tell
-        self._start_timeout = start_timeout
+        #: Events for the next heartbeat, unless the caller handles them.
         self._untold: list[Event] = []
+        self._on_event = on_event or self._untold.append
+        self._start_timeout = start_timeout
         self._excused: list[str] = []
         self._out_of_memory: list[str] = []
         self._unreachable_since: float | None = None
         #: CPU seconds of the last pass, without other work of the event loop.
         self._used_s = 0.0
-        self._charges = Charges()
-        self._launches = Launches(self.wake)
-        self._losses = Losses(self.wake)
-        self._stops = Stops(self.wake)
-        self._silent_starts = SilentStarts(self._on_event)
-        #: Failed units, to stop unless they connect.
-        self._failed: dict[UnitName, Unit] = {}
-        self._lock: asyncio.Lock | None = None
-        self._wake: asyncio.Event | None = None
+        self._observed: Mapping[UnitName, Observation] = {}
+        self._counts_costs = False
+        #: Unanswered requests for units by tag.
+        self._requests: dict[str, asyncio.Task[None]] = {}
+        self._reading = set[asyncio.Task[None]]()
+        self._stops = Stops(self._stopped)
+        self._lock = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
     # Life ---------------------------------------------------------------------------------------
 
-    def start(self, link: SchedulerLink) -> None:
-        self.link = link
-        self._lock, self._wake = asyncio.Lock(), asyncio.Event()
+    def start(self, calls: SchedulerCalls, manager: str, nonce: str) -> None:
+        """Start reconciling. ``nonce`` identifies this process, as in the manager's attachment."""
+        self._calls, self._identity = calls, (manager, nonce)
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run(), name="scalable reconciler")
         self._task.add_done_callback(self._loop_ended)
 
+    @property
+    def _scheduler(self) -> SchedulerCalls:
+        assert self._calls is not None
+        return self._calls
+
     def wake(self) -> None:
         """Start the next pass now instead of after the interval. Thread-safe."""
-        if self._wake is not None and not self._loop.is_closed():
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake.set)
 
     async def _run(self) -> None:
-        assert self._wake is not None
         while not self._closing:
             # Not `wait_for`: in Python 3.11 it loses a cancellation that comes with the event.
             with suppress(TimeoutError):
@@ -150,12 +152,13 @@ class Reconciler:
         self._aligning = True
         try:
             await self.reconcile()
-            batches = await self._launches.finish()
+            if requests := list(self._requests.values()):
+                await asyncio.wait(requests)
             await self.reconcile()
         finally:
             self._aligning = False
-        errors = [batch.error for batch in batches if isinstance(batch.error, ProviderError)]
-        refusals = [error for error in errors if not error.transient]
+        errors = [request.exception() for request in requests if not request.cancelled()]
+        refusals = [e for e in errors if isinstance(e, ProviderError) and not e.transient]
         for words in {str(error) for error in refusals} - {str(refusals[0]) if refusals else ""}:
             logger.error("%s", words)
         if refusals:
@@ -174,110 +177,110 @@ class Reconciler:
         """Compare existing and desired units once, and request the launches and stops that are due.
         Does not wait for launchers. Raise OSError if the scheduler does not answer.
         """
-        assert self.link is not None
-        assert self._lock is not None
         async with self._lock:
-            view = await self._heartbeat()
-            self.inventory.workers = view.workers
-            self.end_wanted = view.end
-            self.replaced = not view.known
-            if view.end or self.replaced:
+            answer = await self._heartbeat()
+            workers = {name: WorkerView(**view) for name, view in answer["workers"].items()}
+            self.inventory.workers = workers
+            self.end_wanted = answer["end"]
+            self.replaced = not answer["known"]
+            self._counts_costs = answer.get("counts_costs", False)
+            if self.end_wanted or self.replaced:
                 return
             now, used_s = time.monotonic(), -time.thread_time()
             with self.inventory.changing:
-                for batch in self._launches.take_answered():
-                    self._answered(batch, now)
-                self._stop_lost()
-                self.inventory.obey(view.orders)
-                decision = self._decide(view, now)
+                self.inventory.obey(answer["orders"])
+                decision = self._decide(answer, now)
                 for loss in decision.lost:
-                    workers = self._lose(loss, now)
-                    self._excused += workers if loss.from_outside else ()
-                    self._out_of_memory += workers if loss.out_of_memory else ()
+                    lost = self._lose(loss, now)
+                    self._excused += lost if loss.from_outside else ()
+                    self._out_of_memory += lost if loss.out_of_memory else ()
                 for name in decision.excused:
                     self._excused += self.inventory.units[name].worker_names
                 renew(self.inventory, decision)
-                reasons = drain_reasons(self.inventory.units, decision)
-                draining = set_phase(self.inventory.units, decision.drain, Phase.DRAINING)
+                reasons, walltimes = drain(self.inventory, decision)
             self._used_s = used_s + time.thread_time()
             await self._stop_unconnected(decision.stop)
             if self._excused:
-                await self.link.excuse_losses(self._excused)
+                await self._scheduler.excuse_losses(self._excused)
                 self._excused = []
             if self._out_of_memory:
-                await self.link.ended_for_memory(self._out_of_memory)
+                await self._scheduler.ended_for_memory(self._out_of_memory)
                 self._out_of_memory = []
-            if draining:
-                units, pools = self.inventory.units, self.inventory.pools
-                walltimes = walltimes_of(units, pools, decision)
-                await self.link.drain({name: reasons[name] for name in draining}, walltimes)
+            if reasons:
+                await self._scheduler.drain(reasons, walltimes)
             await self._resume(decision.resume)
             await self._launch(now)
 
     async def _resume(self, names: Iterable[UnitName]) -> None:
         """Resume draining units. Replace units with workers that are already leaving."""
-        assert self.link is not None
         units = {name: self.inventory.units[name] for name in names}
         workers = [worker for unit in units.values() for worker in unit.worker_names]
         if workers:
             logger.debug("workers %s are desired again", workers)
-            resumed = set(await self.link.resume(workers))
+            resumed = set(await self._scheduler.resume(workers))
             with self.inventory.changing:
                 for name, unit in units.items():
                     if resumed >= set(unit.worker_names):
                         unit.phase = Phase.RUNNING
                     elif name in self.inventory.wanted.spec:
-                        self._replace_leaving(unit)
+                        # Later passes stop the leaving unit.
+                        logger.debug("unit %s is leaving and cannot be used again", name)
+                        unit.starts, unit.superseded = (), True  # it did not fail
+                        self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
 
-    def _replace_leaving(self, unit: Unit) -> None:
-        """Request a replacement for a leaving unit. Later passes stop the leaving one."""
-        logger.debug("unit %s is leaving and cannot be used again", unit.name)
-        unit.starts, unit.superseded = (), True  # it did not fail
-        self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
-
-    async def _heartbeat(self) -> SchedulerView:
-        assert self.link is not None
-        with self.inventory.changing:
-            pools = self.inventory.status()
-            workers = tuple(w for unit in self.inventory.units.values() for w in unit.worker_names)
-            events, self._untold = tuple(self._untold), []
-            ending = (*self._stops.names, *self._losses.names, *self._failed)
-            charges = self._charges.of(self.inventory.units.values(), ending, time.monotonic())
+    async def _heartbeat(self) -> HeartbeatAnswer:
+        inventory = self.inventory
+        with inventory.changing:
+            pools = pools_to_dict(inventory.status())
+            workers = [w for unit in inventory.units.values() for w in unit.worker_names]
+            units = (*inventory.units.values(), *inventory.ending.values())
+            charges = charges_of(units, self._observed, time.monotonic())
+            events = list(self._untold)
+            self._untold.clear()
         try:
-            view = await self.link.heartbeat(HeartbeatReport(pools, workers, events, charges))
+            return await self._scheduler.heartbeat(
+                *self._identity, pools, workers, events, charges if self._counts_costs else None
+            )
         except OSError:
             self._untold[:0] = events
             raise
-        self._charges.counted = view.counts_costs
-        return view
 
-    def _tell(self, event: Event) -> None:
-        self._untold.append(event)
-
-    def _decide(self, view: SchedulerView, now: float) -> NextSteps:
-        units = self.inventory.units.values()
-        for unit in refresh(units, view.workers, now, view.dismissed, view.lost_at_work):
-            pool = self.inventory.pools[unit.pool]
+    def _decide(self, answer: HeartbeatAnswer, now: float) -> NextSteps:
+        units, pools = self.inventory.units, self.inventory.pools
+        workers, lost_at_work = self.inventory.workers, answer.get("lost_at_work", {})
+        for unit in refresh(units.values(), workers, now, answer["dismissed"], lost_at_work):
+            pool = pools[unit.pool]
             pool.connected()
             pool.wait_s = now - unit.launched_at
             logger.debug("unit %s is connected after %.1f s", unit.name, pool.wait_s)
-        launchers = {id(pool.launcher): pool.launcher for pool in self.inventory.pools.values()}
         observed: dict[UnitName, Observation] = {}
-        for launcher in launchers.values():
+        for launcher in self.inventory.launchers():
             observed.update(launcher.observe())
-        self._charges.observed = observed
-        for unit in take_note(self.inventory.units.values(), observed, now):
-            self.inventory.pools[unit.pool].launcher.look_soon()
-        self._silent_starts.look(units, self.inventory.pools, now)
+        self._observed = observed
+        for unit in take_note(units.values(), observed, now):
+            pools[unit.pool].launcher.look_soon()
+        for pool, unit in silent_starts(units.values(), pools, now):
+            self._read(find_silence(pool, unit, self._on_event))
         return decide(
             self.inventory.wanted.spec,
-            self.inventory.units,
+            units,
             observed,
-            view.workers,
+            workers,
             now=now,
             start_timeout=self._start_timeout,
-            margins=margins_of(self.inventory.pools, view.longest_s),
+            margins=margins_of(pools, answer["longest_s"]),
         )
+
+    def _read(self, reading: Coroutine[Any, Any, None]) -> None:
+        """Read the output of a unit in the background."""
+        task = asyncio.ensure_future(reading)
+        self._reading.add(task)
+        task.add_done_callback(self._has_read)
+
+    def _has_read(self, task: asyncio.Task[None]) -> None:
+        self._reading.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the output of a worker could not be read", exc_info=error)
 
     # Losses and renewals ------------------------------------------------------------------------
 
@@ -305,27 +308,24 @@ class Reconciler:
             pool.giving_up = True
         else:
             self.inventory.wanted.replace(unit, pool)
-        self._losses.begin(pool, unit, loss, gives_up=gives_up)
+        unit.phase = Phase.LOST
+        self.inventory.ending[unit.name] = unit
+        self._read(self._explain(unit, pool, loss, gives_up=gives_up))
         return unit.worker_names
 
-    def _stop_lost(self) -> None:
-        """Log lost units whose reasons are known, and stop their remaining processes or jobs."""
-        for lost in self._losses.take_explained():
-            reason = lost.task.result()
-            known = lost.failed_start and lost.pool.start_failure == reason.partition(OUTPUT)[0]
-            logger.warning(
-                "worker %s was lost: %s", lost.unit.name, "as the last one" if known else reason
-            )
-            if (event := note_reason(lost, reason)) is not None:
-                self._on_event(event)
-            if lost.gives_up and lost.pool.giving_up:
-                self._degrade(
-                    lost.pool, f"{CRASH_LOOP_STARTS} starts failed; the last error: {reason}"
-                )
-            if lost.ended or lost.gives_up:
-                self._end([lost.unit])
-            else:
-                self._failed[lost.unit.name] = lost.unit
+    async def _explain(self, unit: Unit, pool: Pool, loss: Loss, *, gives_up: bool) -> None:
+        """Log why a unit was lost. Its remaining process or job is stopped afterwards."""
+        try:
+            reason = await reason_for(pool, unit.name, loss)
+        finally:  # whatever its launcher raises, unless the reconciler has closed
+            if unit.phase is Phase.LOST:
+                unit.phase = Phase.ENDED if loss.ended or gives_up else Phase.FAILED
+                self.wake()
+        failed = unit.connected_at is None and not loss.from_outside
+        with self.inventory.changing:
+            note_reason(pool, unit, reason, self._on_event, failed=failed)
+            if gives_up and pool.giving_up:
+                self._degrade(pool, f"{CRASH_LOOP_STARTS} starts failed; the last error: {reason}")
 
     def _degrade(self, pool: Pool, reason: str, level: int = logging.ERROR) -> None:
         if pool.degraded is None:
@@ -336,15 +336,14 @@ class Reconciler:
     # Launches -----------------------------------------------------------------------------------
 
     async def _launch(self, now: float) -> None:
-        """Request the units that are due. A later pass handles the answers."""
-        assert self.link is not None
+        """Request the units that are due. Launchers answer in the background."""
         with self.inventory.changing:
-            due = self._launches.take_due(self.inventory, self._is_ending, now)
+            due = self.inventory.take_due(self._requests, now)
             units = [self.inventory.units[name] for entries in due.values() for name in entries]
         if not units:
             return
         try:
-            await self.link.allow_work([worker for unit in units for worker in unit.worker_names])
+            await self._scheduler.allow_work([w for unit in units for w in unit.worker_names])
         except OSError:
             with self.inventory.changing:
                 for unit in units:
@@ -356,64 +355,88 @@ class Reconciler:
             for worker in unit.worker_names:
                 self._on_event(worker_event("requested", worker, unit.pool))
         for tag, entries in due.items():
-            self._launches.begin(self.inventory.pools[tag], entries)
+            pool, names = self.inventory.pools[tag], list(entries)
+            logger.debug("pool %r: launching %s", tag, names)
+            request = asyncio.ensure_future(pool.launcher.launch(entries))
+            request.add_done_callback(partial(self._answered, pool, names))
+            self._requests[tag] = request
 
-    def _is_ending(self, name: UnitName) -> bool:
-        return name in self._stops.names or name in self._losses or name in self._failed
-
-    def _answered(self, batch: Batch, now: float) -> None:
+    def _answered(self, pool: Pool, names: Sequence[UnitName], request: asyncio.Task[None]) -> None:
         """Handle a launcher's answer: the units were accepted or refused."""
-        pool, error = batch.pool, batch.error
-        units = [self.inventory.units[name] for name in batch.names if name in self.inventory.units]
-        for unit in units:
-            unit.in_flight = False
-        if error is None:
-            pool.accepted(len(batch.names), whole=batch.whole)
+        del self._requests[pool.tag]
+        error = None if request.cancelled() else request.exception()
+        if self._closing:
+            if error is not None:
+                logger.warning("%s: %s", shown(pool.tag), error)
             return
+        with self.inventory.changing:
+            units = [self.inventory.units[n] for n in names if n in self.inventory.units]
+            for unit in units:
+                unit.in_flight = False
+            if error is None:
+                pool.accepted(len(names))
+            else:
+                self._refuse(pool, units, error)
+        self.wake()
+
+    def _refuse(self, pool: Pool, units: Sequence[Unit], error: BaseException) -> None:
         words = error.message if isinstance(error, ProviderError) else repr(error)
-        logger.debug("pool %r: %s were refused: %s", pool.tag, batch.names, words)
-        for unit in units:
-            unit.leaving = f"refused: {words}"
-            self._failed[unit.name] = self.inventory.units.pop(unit.name)  # part of it may run
-        reason = refused(pool, error, len(units), now)
+        logger.debug("pool %r: %s were refused: %s", pool.tag, [u.name for u in units], words)
+        for unit in units:  # part of each may run
+            unit.leaving, unit.phase = f"refused: {words}", Phase.FAILED
+            self.inventory.ending[unit.name] = self.inventory.units.pop(unit.name)
+        reason = refused(pool, error, len(units), time.monotonic())
         if reason is not None:
             self._degrade(pool, reason, logging.DEBUG if self._aligning else logging.ERROR)
 
     # Stops --------------------------------------------------------------------------------------
 
     async def _stop_unconnected(self, names: Iterable[UnitName]) -> None:
-        """Stop undesired and failed units once the scheduler confirms that they get no work."""
-        assert self.link is not None
-        units = {name: self.inventory.units[name] for name in names} | self._failed
-        if not units:
-            return
-        answer = await self.link.withhold_work([unit.worker_names for unit in units.values()])
-        connected = set(answer)
-        with self.inventory.changing:
-            ending = []
-            for name, unit in units.items():
-                failed = self._failed.pop(name, None) is not None
+        """Stop undesired and failed units once the scheduler confirms that they get no work.
+        Also remove what is left of units that have ended.
+        """
+        inventory = self.inventory
+        units = [inventory.units[name] for name in names]
+        units += [unit for unit in inventory.ending.values() if unit.phase is Phase.FAILED]
+        connected = set[str]()
+        if units:
+            names_of_workers = [unit.worker_names for unit in units]
+            connected |= set(await self._scheduler.withhold_work(names_of_workers))
+        with inventory.changing:
+            ended = [unit for unit in inventory.ending.values() if unit.phase is Phase.ENDED]
+            for unit in units:
+                failed = unit.phase is Phase.FAILED
                 if not connected.isdisjoint(unit.worker_names):
-                    logger.debug("unit %s is not stopped: it has connected", name)
-                    self.inventory.units[name] = unit
+                    logger.debug("unit %s is not stopped: it has connected", unit.name)
+                    if failed:
+                        unit.phase = Phase.LAUNCHING
+                        inventory.units[unit.name] = inventory.ending.pop(unit.name)
                     continue
-                ending.append(unit)
+                ended.append(unit)
                 if not failed:
-                    del self.inventory.units[name]
-                    if name in self.inventory.wanted.spec and not unit.superseded:
+                    del inventory.units[unit.name]
+                    if unit.name in inventory.wanted.spec and not unit.superseded:
                         # It became desired again while the scheduler answered.
-                        self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
-            self._end(ending)
+                        inventory.wanted.replace(unit, inventory.pools[unit.pool])
+            self._end(ended)
 
     def _end(self, units: Iterable[Unit]) -> None:
         by_pool: dict[str, list[UnitName]] = {}
         for unit in units:
             logger.debug("unit %s is stopped: %s", unit.name, unit.leaving)
+            unit.phase = Phase.STOPPING
+            self.inventory.ending[unit.name] = unit
             by_pool.setdefault(unit.pool, []).append(unit.name)
             for worker in unit.worker_names:
                 self._on_event(worker_event("removed", worker, unit.pool, unit.leaving))
         for tag, names in by_pool.items():
             self._stops.begin(self.inventory.pools[tag], names)
+
+    def _stopped(self, names: Iterable[UnitName]) -> None:
+        with self.inventory.changing:
+            for name in names:
+                self.inventory.ending.pop(name, None)
+        self.wake()
 
     def abandon(self) -> None:
         """Stop reconciling, and leave all units to another process of this manager."""
@@ -429,69 +452,35 @@ class Reconciler:
             await asyncio.wait([self._task], timeout=CLOSE_TIMEOUT_S)
             self._task.cancel()
             self._task = None
-        self._silent_starts.close()
+        for task in self._reading:
+            task.cancel()
         units = self.inventory.take_all()
         for unit in units:
             unit.leaving = "closed"
         # Units whose launcher has answered are stopped first, without waiting for slow launchers.
-        failed = [*self._losses.abandon(), *self._failed.values()]
-        self._end([*failed, *(unit for unit in units if not unit.in_flight)])
-        await self._launches.close(LAUNCH_CLOSE_TIMEOUT_S)
+        ending = list(self.inventory.ending.values())
+        self._end([unit for unit in ending if unit.phase is not Phase.STOPPING])
+        self._end([unit for unit in units if not unit.in_flight])
+        await self._end_requests()
         self._end([unit for unit in units if unit.in_flight])
         await self._stops.finish()
         await self.inventory.close_launchers()
 
-
-# Charges ------------------------------------------------------------------------------------------
-
-
-class Charges:
-    """Units for which a manager is charged, from the first report that they run until they stop."""
-
-    def __init__(self) -> None:
-        self.observed: Mapping[UnitName, Observation] = {}
-        self.counted = False
-        self._since: dict[UnitName, tuple[Unit, float]] = {}
-
-    def of(
-        self, units: Iterable[Unit], ending: Iterable[UnitName], now: float
-    ) -> dict[str, Charge] | None:
-        """Map the charged units to their charges, or return None if costs are not counted.
-        ``ending`` names units that are being stopped or may still exist. ``now`` is monotonic.
-        """
-        known, self._since = self._since, {}
-        for unit in units:
-            since = _charged_since(unit, self.observed.get(unit.name), now)
-            if since is not None:
-                self._since[unit.name] = unit, known.get(unit.name, (unit, since))[1]
-        for name in ending:
-            if name in known:
-                self._since.setdefault(name, known[name])
-        if not self.counted:
-            return None
-        seen = self.observed
-        return {
-            str(name): _charge(unit, since, seen.get(name), now)
-            for name, (unit, since) in self._since.items()
-            if name not in seen or seen[name].state is not UnitState.ENDED
-        }
-
-
-def _charge(unit: Unit, since: float, seen: Observation | None, now: float) -> Charge:
-    machine = None if seen is None else seen.machine
-    workers = tuple(map(str, unit.worker_names))
-    if machine is None:
-        return Charge(unit.pool, now - since, workers)
-    charged_s = now - since if machine.charged_s is None else machine.charged_s
-    return Charge(
-        unit.pool, charged_s, workers, machine.name, machine.per_hour, max(1, machine.holds)
-    )
-
-
-def _charged_since(unit: Unit, seen: Observation | None, now: float) -> float | None:
-    charged_s = None if seen is None or seen.machine is None else seen.machine.charged_s
-    moments = unit.running_since, unit.connected_at, None if charged_s is None else now - charged_s
-    return min((moment for moment in moments if moment is not None), default=None)
+    async def _end_requests(self) -> None:
+        """Wait for the answers to requests, cancel late requests, and wait as long again."""
+        requests = dict(self._requests)
+        if requests:
+            await asyncio.wait(requests.values(), timeout=LAUNCH_CLOSE_TIMEOUT_S)
+        late = {tag: task for tag, task in requests.items() if not task.done()}
+        for tag, task in late.items():
+            logger.warning(
+                "%s: its launcher has not answered within %g s; the request is cancelled",
+                shown(tag),
+                LAUNCH_CLOSE_TIMEOUT_S,
+            )
+            task.cancel()
+        if late:
+            await asyncio.wait(late.values(), timeout=LAUNCH_CLOSE_TIMEOUT_S)
 
 
 # Refusals -----------------------------------------------------------------------------------------
@@ -544,28 +533,24 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
     }
 
 
-def drain_reasons(units: Mapping[UnitName, Unit], decision: NextSteps) -> dict[str, str]:
-    """Map the names of the workers to drain now to the reasons for the user."""
+def drain(
+    inventory: Inventory, decision: NextSteps
+) -> tuple[dict[str, str], dict[str, tuple[float, float]]]:
+    """Mark the units to drain now. Return the reasons for the user by name of worker, and the
+    remaining and total walltimes in seconds, as far as they are known.
+    """
     reasons: dict[str, str] = {}
-    for name in decision.drain:
-        if name in units:
-            reason, left_s = units[name].leaving, decision.left_s.get(name)
-            if reason == WALLTIME and left_s is not None:
-                reason = f"its walltime ends in {format_duration(left_s)}"
-            reasons |= dict.fromkeys(units[name].worker_names, reason)
-    return reasons
-
-
-def walltimes_of(
-    units: Mapping[UnitName, Unit], pools: Mapping[str, Pool], decision: NextSteps
-) -> dict[str, tuple[float, float]]:
-    """Map the names of draining workers to their remaining and total walltimes in seconds."""
-    found: dict[str, tuple[float, float]] = {}
-    for name in decision.drain:
-        left_s, walltime_s = decision.left_s.get(name), pools[units[name].pool].walltime_s
+    walltimes: dict[str, tuple[float, float]] = {}
+    for name, left_s in decision.drain.items():
+        unit = inventory.units[name]
+        unit.phase = Phase.DRAINING
+        walltime_s, reason = inventory.pools[unit.pool].walltime_s, unit.leaving
+        if left_s is not None and reason == WALLTIME:
+            reason = f"its walltime ends in {format_duration(left_s)}"
         if left_s is not None and walltime_s is not None:
-            found |= dict.fromkeys(units[name].worker_names, (left_s, walltime_s))
-    return found
+            walltimes |= dict.fromkeys(unit.worker_names, (left_s, walltime_s))
+        reasons |= dict.fromkeys(unit.worker_names, reason)
+    return reasons, walltimes
 
 
 def renew(inventory: Inventory, decision: NextSteps) -> None:
@@ -588,58 +573,6 @@ def renew(inventory: Inventory, decision: NextSteps) -> None:
             inventory.wanted.remove(name)
 
 
-# Silent starts ------------------------------------------------------------------------------------
-
-#: Seconds for which a unit runs without connecting before its output is read.
-SILENT_S = 12.0
-#: Seconds between two reads of the output of a pool's units.
-AGAIN_S = 4.0
-
-
-class SilentStarts:
-    """Finder of workers whose output shows that their scheduler does not answer."""
-
-    def __init__(self, on_event: Callable[[Event], None]) -> None:
-        self._on_event = on_event
-        self._looking: dict[str, asyncio.Task[None]] = {}
-        self._looked_at: dict[str, float] = {}
-
-    def look(self, units: Iterable[Unit], pools: Mapping[str, Pool], now: float) -> None:
-        """Read the output of running units that do not connect. Needs a running event loop."""
-        for unit in units:
-            pool = pools[unit.pool]
-            since, tag = unit.running_since, pool.tag
-            silent = unit.phase is Phase.LAUNCHING and unit.connected_at is None
-            if not silent or since is None or now - since < SILENT_S or pool.start_failure:
-                continue
-            if tag in self._looking or now - self._looked_at.get(tag, -AGAIN_S) < AGAIN_S:
-                continue
-            self._looked_at[tag] = now
-            self._looking[tag] = asyncio.ensure_future(self._read(unit, pool))
-
-    async def _read(self, unit: Unit, pool: Pool) -> None:
-        try:
-            await self._show(unit, pool)
-        finally:
-            del self._looking[pool.tag]
-
-    async def _show(self, unit: Unit, pool: Pool) -> None:
-        try:
-            text = await asyncio.wait_for(pool.launcher.logs(unit.name), LOG_TIMEOUT_S)
-        except (ProviderError, OSError) as error:  # TimeoutError is an OSError
-            logger.debug("the output of worker %s cannot be read: %r", unit.name, error)
-            return
-        said = [line.strip() for line in text.splitlines() if line.startswith(SILENT_SCHEDULER)]
-        if said and unit.connected_at is None and pool.start_failure is None:
-            logger.warning("worker %s runs but does not connect: %s", unit.name, said[-1])
-            pool.start_failure = said[-1]
-            self._on_event(failed_start(pool.tag, str(unit.name), said[-1]))
-
-    def close(self) -> None:
-        for task in self._looking.values():
-            task.cancel()
-
-
 # Stops --------------------------------------------------------------------------------------------
 
 #: First and longest pause in seconds before a stop is repeated on a backend that did not answer.
@@ -650,17 +583,17 @@ GIVE_UP_S = 3600.0
 
 
 class Stops:
-    """Background requests to stop units, repeated until answered. ``names`` are not reused."""
+    """Background requests to stop units, repeated until answered.
+    ``on_stopped`` is called with the names that may be used again.
+    """
 
-    def __init__(self, on_stopped: Callable[[], None]) -> None:
-        self.names: set[UnitName] = set()
+    def __init__(self, on_stopped: Callable[[Sequence[UnitName]], None]) -> None:
         self._on_stopped = on_stopped
         self._tasks: set[asyncio.Task[None]] = set()
-        self._finishing: asyncio.Event | None = None
+        self._finishing = asyncio.Event()
 
     def begin(self, pool: Pool, names: Sequence[UnitName]) -> None:
         """Stop units of a pool in the background. Needs a running event loop."""
-        self.names.update(names)
         task = asyncio.ensure_future(self._stop(pool, names))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -669,14 +602,15 @@ class Stops:
         deadline, pause_s = time.monotonic() + GIVE_UP_S, FIRST_PAUSE_S
         try:
             while not await self._is_stopped(pool, names):
-                if self._is_finishing() or time.monotonic() > deadline:
+                if self._finishing.is_set() or time.monotonic() > deadline:
                     logger.error("%s: units %s may still run", shown(pool.tag), list(names))
                     return
-                await self._pause(pause_s)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._finishing.wait()
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
-            self.names.difference_update(names)
-            self._on_stopped()
+            self._on_stopped(names)
 
     async def _is_stopped(self, pool: Pool, names: Sequence[UnitName]) -> bool:
         """Stop units. Return False if this failed but another attempt may succeed."""
@@ -688,19 +622,8 @@ class Stops:
         logger.debug("pool %r: units %s are stopped", pool.tag, names)
         return True
 
-    def _is_finishing(self) -> bool:
-        return self._finishing is not None and self._finishing.is_set()
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait for some seconds, or until :meth:`finish` is called."""
-        self._finishing = self._finishing or asyncio.Event()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._finishing.wait()
-
     async def finish(self) -> None:
         """Wait until all requests have made their last attempt, and log unexpected errors."""
-        self._finishing = self._finishing or asyncio.Event()
         self._finishing.set()
         while self._tasks:
             done = await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from scalable.manager.launcher import Observation, UnitName, UnitState
+from scalable.pricing.metering import Charge
 
 #: Number of start times that are kept of a unit and the units that it replaces. It must exceed the
 #: starts of a crash loop.
@@ -17,11 +18,18 @@ KEPT_STARTS = 10
 
 
 class Phase(Enum):
-    """Stages in the life of a unit."""
+    """Stages in the life of a unit. From ``LOST`` on, the unit counts no longer."""
 
     LAUNCHING = "launching"
     RUNNING = "running"
     DRAINING = "draining"
+    #: The reason for its loss is being read.
+    LOST = "lost"
+    #: It is stopped once the scheduler confirms that it gets no work. Otherwise it is used again.
+    FAILED = "failed"
+    #: Its process or job has ended, and what remains of it is removed.
+    ENDED = "ended"
+    STOPPING = "stopping"
 
 
 @dataclass
@@ -47,6 +55,8 @@ class Unit:
     addresses: frozenset[str] = frozenset()
     #: Time since which the unit runs on its backend.
     running_since: float | None = None
+    #: Time since which the backend charges for the unit.
+    charged_since: float | None = None
     #: Backend's reason why the unit does not run yet.
     waiting: str | None = None
     #: True if the launcher has not answered the request for the unit yet.
@@ -142,6 +152,8 @@ def take_note(
         unit.waiting = seen.reason if seen is not None and pending else None
         if seen is not None and seen.state is UnitState.RUNNING:
             unit.running_since = unit.running_since or now
+        if unit.charged_since is None:
+            unit.charged_since = _charged_since(unit, seen, now)
         halted = seen is not None and seen.suspended
         unit.suspended = halted and unit.missing_since is None
         if unit.missing_since is not None and unit.connected_at is not None and not halted:
@@ -149,13 +161,32 @@ def take_note(
     return missing
 
 
-def set_phase(units: Mapping[UnitName, Unit], names: Iterable[UnitName], phase: Phase) -> list[str]:
-    """Set the phase of units, and return the names of their workers."""
-    workers: list[str] = []
-    for name in names:
-        units[name].phase = phase
-        workers += units[name].worker_names
-    return workers
+def _charged_since(unit: Unit, seen: Observation | None, now: float) -> float | None:
+    charged_s = None if seen is None or seen.machine is None else seen.machine.charged_s
+    moments = unit.running_since, unit.connected_at, None if charged_s is None else now - charged_s
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def charges_of(
+    units: Iterable[Unit], observed: Mapping[UnitName, Observation], now: float
+) -> dict[str, Charge]:
+    """Map the charged units that may still exist to their charges. ``now`` is monotonic."""
+    charges = {}
+    for unit in units:
+        seen, since = observed.get(unit.name), unit.charged_since
+        if since is None or (seen is not None and seen.state is UnitState.ENDED):
+            continue
+        workers, charged_s = tuple(map(str, unit.worker_names)), now - since
+        machine = None if seen is None else seen.machine
+        if machine is None:
+            charges[str(unit.name)] = Charge(unit.pool, charged_s, workers)
+            continue
+        if machine.charged_s is not None:
+            charged_s = machine.charged_s
+        charges[str(unit.name)] = Charge(
+            unit.pool, charged_s, workers, machine.name, machine.per_hour, max(1, machine.holds)
+        )
+    return charges
 
 
 # Decisions ----------------------------------------------------------------------------------------
@@ -205,8 +236,9 @@ class NextSteps:
 
     #: Desired units to stop, and to replace unless their pool is given up.
     lost: list[Loss] = field(default_factory=list)
-    #: Undesired units to empty before they are stopped.
-    drain: list[UnitName] = field(default_factory=list)
+    #: Undesired units to empty before they are stopped, and the seconds until their walltime is
+    #: over, if known.
+    drain: dict[UnitName, float | None] = field(default_factory=dict)
     #: Draining units that are desired again.
     resume: list[UnitName] = field(default_factory=list)
     #: Undesired units without connected workers. The scheduler has to confirm the stop.
@@ -215,8 +247,6 @@ class NextSteps:
     renew: list[UnitName] = field(default_factory=list)
     #: Units that must accept no more tasks, with the reason.
     leave: dict[UnitName, str] = field(default_factory=dict)
-    #: Seconds until the walltime of units to empty is over, if known.
-    left_s: dict[UnitName, float] = field(default_factory=dict)
     #: Undesired units that were stopped from outside, not because of their tasks.
     excused: list[UnitName] = field(default_factory=list)
     #: Units of ``leave`` whose machine is preempted.
@@ -253,9 +283,7 @@ def decide(
                 decision.leave[name] = announced[0] if announced else "it takes no more tasks"
                 decision.taken_back += [name] if announced else []
         elif _here(unit, workers):
-            decision.drain.append(name)
-            if seen.left_s is not None:
-                decision.left_s[name] = seen.left_s
+            decision.drain[name] = seen.left_s
         else:
             decision.stop.append(name)
             if seen.state is UnitState.ENDED and seen.from_outside:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from dataclasses import asdict
 
 import pytest
 
@@ -10,8 +11,8 @@ from scalable.manager import reconciler
 from scalable.manager.launcher import Observation, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import SchedulerView
 from scalable.manager.units import WorkerView
+from scalable.protocol.handlers import refused_heartbeat
 from unit.played import decorator_of
 
 
@@ -28,9 +29,11 @@ class FakeLink:
         self.told = []
         self.drain_reasons = {}
 
-    async def heartbeat(self, report):
+    async def heartbeat(self, *report):
         self.calls["heartbeat"] += 1
-        return SchedulerView(dict(self.workers), lost_at_work=dict(self.lost_at_work))
+        workers = {name: asdict(view) for name, view in self.workers.items()}
+        lost = dict(self.lost_at_work)
+        return {**refused_heartbeat(), "known": True, "workers": workers, "lost_at_work": lost}
 
     async def withhold_work(self, units):
         act, self.before_withholding = self.before_withholding, lambda: None
@@ -140,7 +143,7 @@ class House:
         self.inventory = self.reconciler.inventory
         self.inventory.add_pool(Pool("slow", self.slow, {}))
         self.inventory.add_pool(Pool("quick", self.quick, {}))
-        self.reconciler.start(self.link)
+        self.reconciler.start(self.link, "m", "c1")
 
     async def until(self, condition):
         deadline = time.monotonic() + 30

@@ -90,7 +90,7 @@ def test_a_worker_that_left_has_a_while_to_come_back():
 def test_an_unwanted_worker_that_is_connected_is_drained_whatever_its_place_says():
     ended = {"x": Observation(UnitState.ENDED, "it is not in the queue")}
     decision = decided({}, [unit("x")], ended, {"x": WorkerView("tcp://1")})
-    assert (decision.drain, decision.stop) == (["x"], [])
+    assert (decision.drain, decision.stop) == ({"x": None}, [])
 
 
 def test_the_scheduler_is_asked_about_a_unit_that_is_wanted_again_whatever_its_place_says():

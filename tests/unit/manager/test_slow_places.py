@@ -210,6 +210,34 @@ async def test_a_loss_from_outside_is_excused_while_the_unit_drains(house):
 
 
 @in_house()
+async def test_a_chosen_name_is_used_again_when_its_unit_is_gone(house):
+    house.quick.reads.clear()
+    house.inventory.wanted.spec["mine"] = {"pool": "quick"}
+    await house.until(lambda: house.quick.launched == ["mine"])
+    house.quick.connect("mine")
+    await house.passes()
+    house.quick.kill("mine")
+    await house.until(lambda: house.quick.read == ["mine"])
+    await house.passes()
+    assert house.quick.launched == ["mine"]
+    house.quick.reads.set()
+    await house.until(lambda: house.quick.launched == ["mine", "mine"])
+    assert house.quick.stopped == ["mine"]
+
+
+@in_house()
+async def test_a_unit_is_stopped_although_its_output_cannot_be_read(house):
+    async def logs(name):
+        raise RuntimeError("a defect")
+
+    house.quick.logs = logs
+    name = await one_connected(house)
+    house.quick.kill(name)
+    await house.until(lambda: house.quick.stopped == [name])
+    await house.until(lambda: len(house.quick.launched) == 2)
+
+
+@in_house()
 async def test_of_too_many_units_those_are_started_that_the_place_has_room_for(house):
     place, room = house.quick, 5
     requests = []

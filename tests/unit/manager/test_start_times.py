@@ -1,6 +1,5 @@
 """The start times of a unit that is replaced again and again."""
 
-from scalable.manager.background import Launches
 from scalable.manager.inventory import Inventory
 from scalable.manager.launcher import SUCCESSOR
 from scalable.manager.pools import Pool
@@ -15,11 +14,11 @@ from scalable.manager.units import (
 
 
 def test_a_unit_that_is_replaced_for_weeks_knows_few_of_the_starts():
-    inventory, launches = Inventory("c1", lambda: None), Launches(lambda: None)
+    inventory = Inventory("c1", lambda: None)
     inventory.add_pool(Pool("a", None, {}))
     inventory.want("a", 1)
     for start in range(1000):
-        launches.take_due(inventory, lambda name: False, float(start))
+        inventory.take_due((), float(start))
         ((_, unit),) = inventory.units.items()
         inventory.units.clear()
         inventory.wanted.replace(unit, inventory.pools["a"])
@@ -37,13 +36,13 @@ def test_a_unit_whose_nanny_starts_its_worker_anew_for_weeks_knows_few_of_the_st
 
 
 def test_successors_are_requested_first_where_a_backend_takes_one_unit_at_a_time():
-    inventory, launches = Inventory("c1", lambda: None), Launches(lambda: None)
+    inventory = Inventory("c1", lambda: None)
     inventory.add_pool(Pool("a", None, {}))
     inventory.want("a", 1)
-    launches.take_due(inventory, lambda name: False, 0.0)
+    inventory.take_due((), 0.0)
     (unit,) = inventory.units.values()
     inventory.want("a", 3)
     inventory.wanted.renew(unit, inventory.pools["a"])
     inventory.pools["a"].room = 1
-    due = launches.take_due(inventory, lambda name: False, 1.0)
+    due = inventory.take_due((), 1.0)
     assert [entry[SUCCESSOR] for entry in due["a"].values()] == [True]

@@ -33,10 +33,11 @@ def short_pauses(monkeypatch):
 
 
 def stopping(place):
-    """Begin to stop a unit in a place; return the requests."""
-    stops = Stops(lambda: None)
+    """Begin to stop a unit in a place; return the requests, and the names that may be used again."""
+    free = []
+    stops = Stops(free.extend)
     stops.begin(SimpleNamespace(tag="crops", launcher=place), ["crops-1"])
-    return stops
+    return stops, free
 
 
 async def until(condition):
@@ -47,27 +48,27 @@ async def until(condition):
 
 async def test_a_place_that_does_not_answer_is_asked_until_the_unit_is_stopped():
     place = Place(3)
-    stops = stopping(place)
+    _, free = stopping(place)
     await until(lambda: place.stopped)
-    await until(lambda: not stops.names)
+    await until(lambda: free == ["crops-1"])
     assert place.asked == 4
 
 
 async def test_the_name_of_a_unit_stays_taken_while_it_may_run(monkeypatch):
     monkeypatch.setattr(module, "FIRST_PAUSE_S", 600.0)
     place = Place(1)
-    stops = stopping(place)
+    stops, free = stopping(place)
     await until(lambda: place.asked == 1)
     await asyncio.sleep(0)
-    assert stops.names == {"crops-1"}
+    assert free == []
     await stops.finish()  # asks a last time, and does not wait for the pause
     assert place.stopped == ["crops-1"]
-    assert stops.names == set()
+    assert free == ["crops-1"]
 
 
 async def test_the_end_of_a_cluster_does_not_wait_for_a_place_that_stays_away(caplog):
     place = Place(10**9)
-    stops = stopping(place)
+    stops, _ = stopping(place)
     async with asyncio.timeout(30):
         await stops.finish()
     assert place.stopped == []
@@ -76,6 +77,6 @@ async def test_the_end_of_a_cluster_does_not_wait_for_a_place_that_stays_away(ca
 
 async def test_a_refusal_that_lasts_is_not_repeated():
     place = Place(1, transient=False)
-    stops = stopping(place)
-    await until(lambda: not stops.names)
+    _, free = stopping(place)
+    await until(lambda: free)
     assert (place.asked, place.stopped) == (1, [])

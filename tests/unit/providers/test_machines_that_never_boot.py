@@ -29,7 +29,7 @@ async def test_a_machine_that_never_boots_is_ended_and_replaced_until_its_pool_i
     launcher = MachineLauncher(cloud, frame, "m", {"crops": ComponentSpec("crops", cpus=2)})
     reconciler = Reconciler("c1")
     reconciler.inventory.add_pool(Pool("crops", launcher, {}))
-    reconciler.start(FakeLink())
+    reconciler.start(FakeLink(), "m", "c1")
     reconciler.inventory.want("crops", 1)
     try:
         async with asyncio.timeout(60):

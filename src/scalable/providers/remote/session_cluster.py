@@ -20,7 +20,6 @@ from scalable.liveness import identify_process
 from scalable.manager.launcher import Launcher
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import SchedulerLink
 from scalable.model import DeploymentSpec, ProgramState, Traits
 from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.addresses import LOOPBACK
@@ -485,7 +484,7 @@ class SessionManager:
             raise ClusterError(f"the scheduler rejects its manager: {answer['reason']}")
         for pool in self._pools():
             self.reconciler.inventory.add_pool(pool)
-        self.reconciler.start(SchedulerLink(self._comm, own.manager, own.nonce))
+        self.reconciler.start(calls, own.manager, own.nonce)
         self.reconciler.wake()
 
     async def close(self, before_end: Callable[[], Awaitable[None]] | None) -> None:
