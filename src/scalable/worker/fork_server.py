@@ -81,30 +81,21 @@ class ForkServer:
 
     def _fork(self, pipe: int, log: int) -> bool:
         """Fork a worker, and return True in the worker's process."""
-        reason = more_than_one_thread()
-        if reason is not None:
-            self.tell({UNFIT: reason})
-            os.close(pipe)
-            os.close(log)
-            return False
         try:
-            pid = os.fork()
+            reason = more_than_one_thread()
+            pid = None if reason is not None else os.fork()
         except OSError as error:
-            self.tell({UNFIT: f"fork failed: {error}"})
+            pid, reason = None, f"fork failed: {error}"
+        if pid == 0:
+            os.setsid()
+            self._channel.close()
+            for target, source in ((0, pipe), (1, log), (2, log)):
+                os.dup2(source, target)
         else:
-            if pid == 0:
-                os.setsid()
-                self._channel.close()
-                for target, source in ((0, pipe), (1, log), (2, log)):
-                    os.dup2(source, target)
-            else:
-                self.tell({PID: pid})
-            os.close(pipe)
-            os.close(log)
-            return pid == 0
+            self.tell({UNFIT: reason} if pid is None else {PID: pid})
         os.close(pipe)
         os.close(log)
-        return False
+        return pid == 0
 
     def _reap(self, pid: int) -> None:
         """Wait for a worker's exit, and send its exit code, or None for an unknown worker."""
@@ -254,10 +245,7 @@ def preload() -> str | None:
         with suppress(ImportError):
             importlib.import_module(name)
     # Dask reads the versions of packages from their metadata, and keeps them.
-    with suppress(ImportError):
-        from distributed.versions import get_versions
-
-        get_versions()
+    importlib.import_module("distributed.versions").get_versions()
     if "numpy" in sys.modules:
         return "numpy is loaded with distributed"
     return None

@@ -82,7 +82,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         self.stream_handlers[INTERRUPT] = partial(interrupt, self)
         offer_on_stream(self, LEFT, partial(forget_workers, self))
         self.startup_information[LEFT] = lambda _: True
-        offer(self, {WorkerHandler.SHOWN_CALL: self._shown_call})
+        offer(self, {WorkerHandler.SHOWN_CALL: partial(shown_call, self)})
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager
 
@@ -140,9 +140,6 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
             return gather(worker, keys, total_nbytes, stimulus_id=stimulus_id)
 
         return await fetch_arguments(self, worker, to_gather, fetch, self.code_of_calls.know)
-
-    def _shown_call(self, key: Any = None) -> dict[str, Any]:
-        return shown_call(self, key)
 
     def _begin(self) -> ThreadUsage:
         return ThreadUsage()
