@@ -21,7 +21,7 @@ from scalable.scaling.policy import Claim, PoolObjective, PoolScaler, TargetDura
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy, PoolView
 from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, Slots, coming
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
-from scalable.scheduler.pool_facts import ClusterState, Starts
+from scalable.scheduler.pool_facts import ClusterState
 from scalable.scheduler.task_log import (
     READY,
     EndedTask,
@@ -190,14 +190,6 @@ class PoolViews:
     def __init__(self, cluster: ClusterState, workload: Workload) -> None:
         self._cluster = cluster
         self._workload = workload
-        self._starts: dict[str, Starts] = {}
-
-    def connected(self, worker: WorkerState) -> None:
-        """Record a connected worker, to measure how long workers take to start."""
-        pools = self._cluster.pools()
-        for tag in [tag for tag in worker.resources if tag in pools] or [UNTAGGED]:
-            if tag in self._starts:
-                self._starts[tag].connected(time.monotonic())
 
     def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
         now = time.monotonic()
@@ -215,7 +207,7 @@ class PoolViews:
                     running.setdefault(call.kind, []).extend([elapsed] * slots)
             busy += bool(worker.processing) and not leaving
             idle += not worker.processing and not leaving
-        starts = self._starts.setdefault(tag, Starts())
+        starts = self._cluster.counts.starts[tag]
         place = self._place(tag)
         arriving = starts.expect(wanted - busy - idle, now)
         startup_s = max(starts.typical_s(place.startup_s), *arriving[:1], 0.0)
@@ -284,7 +276,6 @@ class Adaptation:
         self.model = TaskModel()
         self._cluster = cluster
         self._pools: dict[str, PoolAdaptive] = {}
-        self._workload: Workload | None = None
         self._views: PoolViews | None = None
 
     @property
@@ -331,7 +322,7 @@ class Adaptation:
             (tag, task): Expectation(duration_s, memory)
             for task, (tag, duration_s, memory) in (expectations or {}).items()
         }
-        if self._workload is None:
+        if self._views is None:
             self.model = TaskModel(expected)
         for tag, (least, most) in pools.items():
             scaler = PoolScaler(pool_objective, hysteresis=hysteresis)
@@ -345,11 +336,6 @@ class Adaptation:
                 adaptive.stop()
                 if why is not None:
                     logger.info("%s no longer follows its load: %s", shown(tag), why)
-
-    def connected(self, worker: Any) -> None:
-        """Record a connected worker, to measure how long workers take to start."""
-        if self._views is not None:
-            self._views.connected(worker)
 
     def look(self, adaptive: PoolAdaptive) -> None:
         """Decide one pool's worker count. With a shared maximum, other pools may change too."""
@@ -374,8 +360,8 @@ class Adaptation:
     def _measured(self) -> PoolViews:
         """Return the input of the policies. The first use starts the counting of tasks."""
         if self._views is None:
-            self._workload = Workload(self._cluster.scheduler, self.model)
-            self._views = PoolViews(self._cluster, self._workload)
+            workload = Workload(self._cluster.scheduler, self.model)
+            self._views = PoolViews(self._cluster, workload)
         return self._views
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
@@ -421,7 +407,6 @@ class PoolAdaptive:
         self.decision: PoolDecision | None = None
         self.busy = 0
         self.work_s = 0.0
-        self.took_s = 0.0
         self.log: deque[tuple[float, dict[str, Any]]] = deque(maxlen=LOGGED_CHANGES)
         self.wait_count = wait_count
         self.periodic_callback: PeriodicCallback | None = None
@@ -487,7 +472,6 @@ class PoolAdaptive:
         return {"status": "up" if target > self._present else "down", "n": target}
 
     def decide(self, views: PoolViews, model: TaskModel) -> None:
-        began = time.perf_counter()
         view = views.view(self.tag, self.minimum, self.maximum)
         self.busy = view.busy
         self.work_s = sum(count * model.mean_s(kind) for kind, count in view.queued.items())
@@ -507,7 +491,6 @@ class PoolAdaptive:
                 view.wanted,
                 self.decision.reason,
             )
-        self.took_s = time.perf_counter() - began
 
 
 def _target(tag: str, target_duration: float | str) -> TargetDuration:

@@ -66,7 +66,7 @@ class Controller(SchedulerPlugin):
     ) -> None:
         self.scheduler = scheduler
         self.demand = demand or Demand()
-        self.managers = managers or AttachedManagers()
+        self.managers = AttachedManagers() if managers is None else managers
         self.lifetime = Lifetime(scheduler, limits or Limits())
         self.removals = WorkerRemovals(scheduler)
         self.counts = PoolCounts(scheduler, self.demand, self.managers, self.removals)
@@ -74,21 +74,23 @@ class Controller(SchedulerPlugin):
         self.ending: str | None = None
         self.event_listeners: list[Callable[[Event], None]] = [WorkerLosses.of(scheduler).event]
         self.on_change: Callable[[], None] = lambda: None
-        parts = self.demand, self.managers, self.counts, self.lifetime, self.spending
-        self._status = Status(scheduler, *parts, expected=expected)
+        #: Number of managers that the creator of the cluster has started.
+        self.expected = expected
+        self._status = Status(self)
         self._close_with = close_with
-        self._sharing = Sharing(self.demand, self.managers, self.counts, expected)
-        self.manager_rpc = ManagerRpc(self, self._sharing)
+        self.sharing = Sharing(self)
+        self.manager_rpc = ManagerRpc(self)
         self._end_by = 0.0
-        self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
+        self._unmanaged = UnmanagedWorkers(self)
         self.overviews = Overviews(self)
-        self._explainer = Explainer(self, lambda: self._follower, self.overviews.recent)
+        #: Scales the adaptive pools.
+        self.adaptation = Adaptation(self)
+        self._explainer = Explainer(self, self.overviews.recent)
         self._waiting = WaitingCalls(scheduler, self._explainer.pools)
         self.event_listeners.append(self._waiting.event)
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
             retrying.may_have_workers = self.may_have_workers
         self._versions = WorkerVersions()
-        self._follower: Adaptation | None = None
         WorkerRows(self)
         CallViews(scheduler, self._explainer, self.overviews.recent)
         self._offer_handlers()
@@ -120,13 +122,6 @@ class Controller(SchedulerPlugin):
             },
         )
 
-    @property
-    def adaptation(self) -> Adaptation:
-        """Object that scales the adaptive pools, made at first access."""
-        if self._follower is None:
-            self._follower = Adaptation(self)
-        return self._follower
-
     async def before_close(self) -> None:
         """Notify clients before the process of an embedded cluster closes the cluster."""
         if self.ending is None and self.scheduler.client_comms:
@@ -136,8 +131,7 @@ class Controller(SchedulerPlugin):
     async def close(self) -> None:
         self._check.stop()
         self._sampling.stop()
-        if self._follower is not None:
-            self._follower.end(*self._follower.pools)
+        self.adaptation.end(*self.adaptation.pools)
         self.removals.abandon()
         self.spending.end()
 
@@ -160,7 +154,7 @@ class Controller(SchedulerPlugin):
         before = self.demand.scale(counts, self.pools(), source=source, reason=reason)
         if source in ("manual", "decision"):
             self.keep_counts(*counts, why="its count was set")
-        self._sharing.share(time.monotonic())
+        self.sharing.share(time.monotonic())
         self.on_change()
         return {"before": before, "after": dict(counts)}
 
@@ -192,8 +186,7 @@ class Controller(SchedulerPlugin):
         return None
 
     def keep_counts(self, *tags: str, why: str) -> None:
-        if self._follower is not None:
-            self._follower.end(*tags, why=why)
+        self.adaptation.end(*tags, why=why)
 
     def _adapt_remotely(self, **arguments: Any) -> None:
         self.adapt(**arguments)  # its result cannot be sent
@@ -216,11 +209,11 @@ class Controller(SchedulerPlugin):
         self.scheduler.log_event(ENDING_TOPIC, {"name": name, "reason": reason})
 
     def status(self) -> dict[str, Any]:
-        return {**self._status.snapshot(self.ending), "adaptive": self.adaptive_bounds()}
+        return {**self._status.snapshot(), "adaptive": self.adaptive_bounds()}
 
     def adaptive_bounds(self) -> dict[str, tuple[int, int | None]]:
-        pools = {} if self._follower is None else self._follower.pools
-        return {tag: (pool.minimum, pool.maximum) for tag, pool in pools.items()}
+        pools = self.adaptation.pools.items()
+        return {tag: (pool.minimum, pool.maximum) for tag, pool in pools}
 
     def may_have_workers(self, tag: str) -> bool:
         """Return whether a pool has a desired count above zero, or is adaptive and may grow."""
@@ -244,8 +237,10 @@ class Controller(SchedulerPlugin):
     def _tick(self) -> None:
         now, running = time.monotonic(), self.counts.running()
         self.spending.look(self.counts.pools(running))
-        self._waiting.look(self.counts.pools(running))
-        self._sharing.share(now, running)
+        pools = self.counts.pools(running)
+        self.counts.look(pools)
+        self._waiting.look(pools)
+        self.sharing.share(now, running)
         self.removals.drain(self._unmanaged.look(now))
         if self._close_with is not None and self.ending is None:
             reason = self.lifetime.look(self.demand.changed_at)
@@ -264,9 +259,7 @@ class Controller(SchedulerPlugin):
         logger.debug("worker %s connected from %s", ws.name, worker)
         ws.versions = self._versions.shared(ws.versions)
         self._versions.compare(str(ws.name), ws.versions)
-        self._explainer.pools.connected(ws)
-        if self._follower is not None:
-            self._follower.connected(ws)
+        self.counts.connected(ws)
         self.on_change()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
@@ -280,8 +273,8 @@ class Controller(SchedulerPlugin):
 class ManagerRpc:
     """Takes the reports of a cluster's managers and answers with their orders."""
 
-    def __init__(self, cluster: Controller, sharing: Sharing) -> None:
-        self._cluster, self._sharing = cluster, sharing
+    def __init__(self, cluster: Controller) -> None:
+        self._cluster = cluster
         removals = cluster.removals
         offer(
             cluster.scheduler,
@@ -310,7 +303,7 @@ class ManagerRpc:
             code = getattr(cluster.scheduler, "code", None)
             if not attachment.shares_files and isinstance(code, CodeStore):
                 code.carry()
-            self._sharing.share(time.monotonic())
+            cluster.sharing.share(time.monotonic())
             cluster.on_change()
         else:
             logger.info("manager %r is refused: %s", attachment.manager, answer["reason"])
@@ -360,7 +353,7 @@ class ManagerRpc:
             logger.info("manager %r %s", manager, "has left" if gone else "is leaving")
             if gone:
                 cluster.spending.left(manager)
-        self._sharing.share(time.monotonic())
+        cluster.sharing.share(time.monotonic())
         cluster.on_change()
 
 
@@ -374,26 +367,24 @@ GATHER_S = 10.0
 class Sharing:
     """Divides the desired worker counts among the managers that have attached."""
 
-    def __init__(
-        self, demand: Demand, managers: AttachedManagers, counts: PoolCounts, expected: int
-    ) -> None:
-        self._demand, self._managers, self._counts = demand, managers, counts
-        self._expected = expected
+    def __init__(self, cluster: Controller) -> None:
+        self._cluster = cluster
         self._gather_by: float | None = None
 
     def share(self, now: float, running: Running | None = None) -> None:
         """Divide the desired counts once the expected managers have attached, or after a wait."""
         if self._gathers(now):
             return
-        running = self._counts.running() if running is None else running
-        self._demand.share(self._managers.tiers(running, now))
+        cluster = self._cluster
+        running = cluster.counts.running() if running is None else running
+        cluster.demand.share(cluster.managers.tiers(running, now))
 
     def _gathers(self, now: float) -> bool:
         """Return whether to wait for expected managers."""
-        attached = len(list(self._managers))
+        attached = len(self._cluster.managers)
         if self._gather_by is None and attached:
             self._gather_by = now + GATHER_S
-        if attached >= self._expected:
+        if attached >= self._cluster.expected:
             self._gather_by = now
         return self._gather_by is not None and now < self._gather_by
 
@@ -404,69 +395,50 @@ class Sharing:
 class Status:
     """Builds snapshots of the status of one cluster."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        demand: Demand,
-        managers: AttachedManagers,
-        counts: PoolCounts,
-        lifetime: Lifetime,
-        spending: Spending,
-        *,
-        expected: int,
-    ) -> None:
-        self._scheduler = scheduler
-        self._demand = demand
-        self._managers = managers
-        self._counts = counts
-        self._lifetime = lifetime
-        self._spending = spending
-        self._expected = expected
+    def __init__(self, cluster: Controller) -> None:
+        self._cluster = cluster
         self._was_ready = False
 
-    def snapshot(self, ending: str | None) -> dict[str, Any]:
-        """Return the cluster's state and counts. ``ending`` is the reason for a stop, or None."""
+    def snapshot(self) -> dict[str, Any]:
+        """Return the cluster's state and counts."""
+        cluster, scheduler = self._cluster, self._cluster.scheduler
         now = time.monotonic()
-        running = self._counts.running()
-        pools = {tag: p for tag, p in self._counts.pools(running).items() if tag != UNTAGGED}
-        for tag, total in self._demand.totals.items():
+        running = cluster.counts.running()
+        pools = {tag: p for tag, p in cluster.counts.pools(running).items() if tag != UNTAGGED}
+        for tag, total in cluster.demand.totals.items():
             if tag != UNTAGGED and tag not in pools:
                 pools[tag] = PoolStatus(wanted=total)
-        managers = [_manager_row(manager, running, now) for manager in self._managers]
-        state, reason = self._state(pools, managers, ending)
-        ends_at, idle_ends_at = self._lifetime.ends_at()
-        workers = self._scheduler.workers.values()
+        managers = [_manager_row(manager, running, now) for manager in cluster.managers]
+        state, reason = self._state(pools, managers)
+        ends_at, idle_ends_at = cluster.lifetime.ends_at()
+        workers = scheduler.workers.values()
         return {
             "written_at": time.time(),
-            "address": self._scheduler.address if self._scheduler.listeners else None,
+            "address": scheduler.address if scheduler.listeners else None,
             "state": state,
             "reason": reason,
             "pools": pools_to_dict(pools),
             "managers": managers,
             "ends_at": ends_at,
             "idle_ends_at": idle_ends_at,
-            "cost": self._spending.status(),
+            "cost": cluster.spending.status(),
             "tasks": {
                 "processing": sum(len(ws.processing) for ws in workers),
-                "waiting": count_tasks_without_worker(self._scheduler),
+                "waiting": count_tasks_without_worker(scheduler),
             },
         }
 
     @property
     def awaits_managers(self) -> bool:
         """True while the cluster waits for the first of its expected managers."""
-        return (
-            bool(self._expected) and not self._was_ready and not any(True for _ in self._managers)
-        )
+        cluster = self._cluster
+        return bool(cluster.expected) and not self._was_ready and not cluster.managers
 
     def _state(  # noqa: PLR0911 - a list of cases, the first that holds
-        self,
-        pools: Mapping[str, PoolStatus],
-        managers: list[dict[str, Any]],
-        ending: str | None,
+        self, pools: Mapping[str, PoolStatus], managers: list[dict[str, Any]]
     ) -> tuple[str, str | None]:
-        if ending is not None:
-            return "deleting", ending
+        if self._cluster.ending is not None:
+            return "deleting", self._cluster.ending
         lost = [m["id"] for m in managers if m["state"] == "lost"]
         if lost and len(lost) == len(managers):
             return "unmanaged", words_of_lost(lost)
@@ -511,31 +483,23 @@ def _manager_row(manager: AttachedManager, running: Running, now: float) -> dict
 class UnmanagedWorkers:
     """Finds the workers that have to retire because no manager takes care of them."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        managers: AttachedManagers,
-        counts: PoolCounts,
-        lifetime: Lifetime,
-    ) -> None:
-        self._scheduler = scheduler
-        self._managers = managers
-        self._counts = counts
-        self._lifetime = lifetime
+    def __init__(self, cluster: Controller) -> None:
+        self._cluster = cluster
         self._lost: set[str] = set()
 
     def look(self, now: float) -> dict[str, str]:
         """Map workers that must retire to the reason. ``now`` is in monotonic seconds."""
-        strangers = self._managers.strangers(self._counts.claims(), now)
+        cluster, managers = self._cluster, self._cluster.managers
+        strangers = managers.strangers(cluster.counts.claims(), now)
         for worker in strangers:
             logger.warning("worker %s is drained: its manager has no record of it", worker)
-        lost = self._managers.lost(now)
+        lost = managers.lost(now)
         for manager in lost - self._lost:
             logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
         self._lost = lost
-        silent = self._managers.silent(self._lifetime.limits.manager_grace_s, now)
+        silent = managers.silent(cluster.lifetime.limits.manager_grace_s, now)
         silent_words = "its manager no longer reports, and it has no tasks"
-        told = workers_by_what_they_told(self._scheduler, MANAGER_KEY) if silent else ()
+        told = workers_by_what_they_told(cluster.scheduler, MANAGER_KEY) if silent else ()
         idle = {
             str(worker.name): silent_words
             for worker, manager in told

@@ -262,11 +262,9 @@ class Pace:
 class Explainer:
     """Explains the pools and tasks of one cluster."""
 
-    def __init__(
-        self, cluster: ClusterState, follower: Callable[[], Any], recent: RecentEvents
-    ) -> None:
+    def __init__(self, cluster: ClusterState, recent: RecentEvents) -> None:
         self._cluster, self._scheduler = cluster, cluster.scheduler
-        self.pools = PoolReader(cluster, follower)
+        self.pools = PoolReader(cluster)
         self._calls = CallReader(cluster.scheduler, self.pools)
         self._forgotten = ForgottenCalls(cluster.scheduler, recent)
         offer(cluster.scheduler, {Handler.EXPLAIN: self.explain})
@@ -585,7 +583,6 @@ class WaitingCalls:
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
         """Log why tasks are queued, and fail the tasks that no pool can ever run."""
-        self._pools.look(pools)
         waiting: dict[str, list[TaskState]] = {}
         for task in tasks_no_worker_takes(self.scheduler):
             waiting.setdefault(asked_tag(task, pools), []).append(task)

@@ -69,8 +69,8 @@ class AttachedManagers:
     def __iter__(self) -> Iterator[AttachedManager]:
         return iter(list(self._managers.values()))
 
-    def __contains__(self, manager: str) -> bool:
-        return manager in self._managers
+    def __len__(self) -> int:
+        return len(self._managers)
 
     def attach(
         self, attachment: Attachment, now: float, instead_of: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
@@ -48,6 +48,8 @@ class ClusterState(Protocol):
     managers: AttachedManagers
     counts: PoolCounts
     removals: WorkerRemovals
+    #: The :class:`~scalable.scheduler.adaptation.Adaptation` of the cluster.
+    adaptation: Any
     ending: str | None
     event_listeners: list[Callable[[Event], None]]
 
@@ -76,23 +78,9 @@ class ClusterState(Protocol):
 class PoolReader:
     """Reads the facts about the pools of one cluster."""
 
-    def __init__(self, cluster: ClusterState, follower: Callable[[], Any]) -> None:
-        self._cluster, self._follower = cluster, follower
+    def __init__(self, cluster: ClusterState) -> None:
+        self._cluster = cluster
         self._scheduler = cluster.scheduler
-        self._starts: dict[str, Starts] = {}
-        self._since: dict[str, float | None] = {}
-
-    def look(self, pools: Mapping[str, PoolStatus]) -> None:
-        now = time.monotonic()
-        for tag, pool in pools.items():
-            waits = self._starts.setdefault(tag, Starts()).expect(pool.launching, now)
-            self._since[tag] = now - waits[0] if waits else None
-
-    def connected(self, worker: WorkerState) -> None:
-        """Record a connected worker, to measure how long workers take to start."""
-        for tag in worker.resources or (UNTAGGED,):
-            if tag in self._starts:
-                self._starts[tag].connected(time.monotonic())
 
     def facts(self, tag: str, pools: Mapping[str, PoolStatus] | None = None) -> PoolFacts:
         """Return the facts about a pool, which may be unknown."""
@@ -109,7 +97,8 @@ class PoolReader:
             here = max(status.running, len(working) - status.suspended)
             status = replace(status, running=here)
         busy, running, waiting = self._load(working, tag)
-        since = self._since.get(tag)
+        starts = cluster.counts.starts[tag]
+        expected = [Starting(**m.attachment.starting).startup_s for m in managers]
         name = getattr(self._scheduler, "cluster_name", "")
         most = getattr(self._scheduler, "max_workers", None)
         option = getattr(self._scheduler, "limited_by", "max_workers")
@@ -122,7 +111,7 @@ class PoolReader:
                 ManagerFacts(m.attachment.manager, m.state(now), now - m.last_seen)
                 for m in managers
             ),
-            attached=len(list(cluster.managers)),
+            attached=len(cluster.managers),
             awaits_managers=cluster.awaits_managers,
             adaptive=self._adaptive(tag),
             held=cluster.demand.held,
@@ -132,10 +121,10 @@ class PoolReader:
             detached=bool(name),
             wanted_in_all=sum(pool.wanted for pool in pools.values()),
             # Each of several managers has a target with its own limit.
-            max_workers=most if len(list(cluster.managers)) <= 1 else None,
+            max_workers=most if len(cluster.managers) <= 1 else None,
             limited_by=option,
-            launching_s=None if since is None else now - since,
-            usual_start_s=self._usual_start_s(tag),
+            launching_s=starts.longest_s(now),
+            usual_start_s=starts.typical_s(min(expected, default=0.0)) or None,
             leaving=tuple(
                 LeavingWorker(str(ws.name), cluster.removals.why(ws))
                 for ws in workers
@@ -179,29 +168,21 @@ class PoolReader:
 
     def left_s(self, task: TaskState, since_s: float) -> float | None:
         """Return the expected remaining seconds of a running task, or None if unknown."""
-        model = getattr(self._follower(), "model", None)
+        model: TaskModel = self._cluster.adaptation.model
         tag = next(iter(task.resource_restrictions or ()), UNTAGGED)
         kind = Kind(tag, name_of(task))
-        if isinstance(model, TaskModel) and model.knows(kind):
+        if model.knows(kind):
             return model.residual_s(kind, since_s)
         mean = usual_duration(task)
         return None if mean is None else max(0.0, mean - since_s)
 
     def _adaptive(self, tag: str) -> AdaptiveFacts | None:
-        follower = self._follower()
-        pool = None if follower is None else follower.pools.get(tag)
+        pool = self._cluster.adaptation.pools.get(tag)
         if pool is None:
             return None
         decided = pool.decision
         count, reason = (None, "") if decided is None else (decided.workers, decided.reason)
         return AdaptiveFacts(pool.minimum, pool.maximum, count, reason)
-
-    def _usual_start_s(self, tag: str) -> float | None:
-        offering = [known for known in self._cluster.attachments() if tag in known.pools]
-        expected = [Starting(**known.starting).startup_s for known in offering]
-        starts = self._starts.get(tag)
-        default = min(expected, default=0.0)
-        return (starts.typical_s(default) if starts else default) or None
 
     def _in_clients(self, tag: str) -> int:
         relay = getattr(self._scheduler, "relay", None)
@@ -237,6 +218,8 @@ class PoolCounts:
         self._demand = demand
         self._managers = managers
         self._removals = removals
+        #: Workers of each tag that are starting.
+        self.starts = defaultdict[str, Starts](Starts)
 
     def running(self) -> Running:
         """Return the number of workers that are not leaving, by manager and tag."""
@@ -282,18 +265,33 @@ class PoolCounts:
 
     def views(self, manager: str, names: set[str]) -> dict[str, dict[str, Any]]:
         """Map a manager's workers, and the given ``names``, to the fields of a ``WorkerView``."""
-        return {
-            str(ws.name): {
-                "address": ws.address,
-                "processing": len(ws.processing),
-                "occupancy": ws.occupancy,
-                "nbytes": ws.nbytes,
-                "drain": self._removals.state(ws),
-                "leaves": self._removals.reason(ws),
-            }
-            for ws, its_manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY)
-            if its_manager == manager or str(ws.name) in names
-        }
+        views = {}
+        for ws, its_manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY):
+            if its_manager == manager or str(ws.name) in names:
+                record = self._removals.records.of(str(ws.name))
+                views[record.name] = {
+                    "address": ws.address,
+                    "processing": len(ws.processing),
+                    "occupancy": ws.occupancy,
+                    "nbytes": ws.nbytes,
+                    "drain": record.drain and record.drain.state,
+                    "leaves": record.leaves,
+                }
+        return views
+
+    def look(self, pools: Mapping[str, PoolStatus]) -> None:
+        """Note how many workers of each pool are starting, to measure how long they take."""
+        now = time.monotonic()
+        for tag, pool in pools.items():
+            missing = pool.wanted - pool.running - pool.suspended
+            # The connected workers of other pools are only in the managers' reports.
+            is_counted = tag and tag in self._demand.totals
+            self.starts[tag].expect(missing if is_counted else pool.launching, now)
+
+    def connected(self, worker: WorkerState) -> None:
+        """Record a connected worker, to measure how long workers take to start."""
+        for tag in worker.resources or (UNTAGGED,):
+            self.starts[tag].connected(time.monotonic())
 
     def claims(self) -> dict[str, str]:
         told = workers_by_what_they_told(self._scheduler, MANAGER_KEY)
@@ -318,6 +316,10 @@ class Starts:
         del self._asked_at[max(0, count) :]
         self._asked_at += [now] * (count - len(self._asked_at))
         return [now - at for at in self._asked_at]
+
+    def longest_s(self, now: float) -> float | None:
+        """Return for how many seconds the first of the starting workers has been starting."""
+        return now - self._asked_at[0] if self._asked_at else None
 
     def connected(self, now: float) -> None:
         """Record a connected worker, assumed to be the one requested earliest."""

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -52,15 +53,6 @@ class WorkerRemovals(Listener):
     def drains(self, worker: WorkerState) -> bool:
         record = self.records.at(worker.address)
         return record is not None and record.stage is Stage.DRAINING
-
-    def state(self, worker: WorkerState) -> str | None:
-        record = self.records.at(worker.address)
-        return None if record is None or record.drain is None else str(record.drain.state)
-
-    def reason(self, worker: WorkerState) -> str | None:
-        """Return the announced reason why a worker leaves, or None."""
-        record = self.records.at(worker.address)
-        return None if record is None else record.leaves
 
     def why(self, worker: WorkerState) -> str:
         """Return why a worker is drained or leaves on its own, or "" for other workers."""
@@ -184,19 +176,18 @@ class Drain:
         self._retiring = False
         # A flag in addition to cancelling the task: Dask's comms may swallow a cancellation.
         self._abandoned = False
-        self._leaving_in_time: asyncio.Task[None] | None = None
-        self._handing_over: asyncio.Task[None] | None = None
+        #: Tasks of the event loop, by what they do.
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._shuffles = ShufflesOf(scheduler, worker.address)
         self._shuffles.avoid(True)
         if not self._shuffles.running():
             # Set at once, not in the task: a worker that has just connected must get no work.
             self._set_status(Status.closing_gracefully)
-        self._task = asyncio.create_task(self._run(), name=f"drain {worker.name}")
-        self._task.add_done_callback(self._ended)
+        self._begin("drain", self._run)
 
     def cancel(self) -> bool:
         """Make the worker accept work again, or return False if it is too late."""
-        limited = self._leaving_in_time is not None
+        limited = "leave in time" in self._tasks
         if self._retiring or self._given_up or limited or self.state == "done":
             return False
         self.abandon()
@@ -210,27 +201,25 @@ class Drain:
 
     def leave_within(self, left_s: float) -> None:
         """Make the worker leave before its deadline in ``left_s`` seconds, even if tasks run."""
-        if self._leaving_in_time is None:
-            name = f"drain {self._worker.name} in {left_s:.0f} s"
-            self._leaving_in_time = asyncio.create_task(self._leave_in_time(left_s), name=name)
-            self._leaving_in_time.add_done_callback(self._ended)
+        self._begin("leave in time", partial(self._leave_in_time, left_s))
 
     def hand_over_within(self, left_s: float) -> None:
         """Move the worker's results while its tasks run, until its walltime ends."""
-        if self._handing_over is None:
-            name = f"results of {self._worker.name}"
-            self._handing_over = asyncio.create_task(self._hand_over_results(left_s), name=name)
-            self._handing_over.add_done_callback(self._ended)
+        self._begin("hand over", partial(self._hand_over_results, left_s))
 
     def abandon(self) -> None:
         """Stop draining, without changing the worker's status."""
         self._abandoned = True
-        if self._handing_over is not None:
-            self._handing_over.cancel()
-        if self._leaving_in_time is not None:
-            self._leaving_in_time.cancel()
+        for task in self._tasks.values():
+            task.cancel()
         self._shuffles.avoid(False)
-        self._task.cancel()
+
+    def _begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start a part of the drain, unless it has been started."""
+        if name not in self._tasks:
+            task = asyncio.create_task(work(), name=f"{name}: worker {self._worker.name}")
+            task.add_done_callback(self._ended)
+            self._tasks[name] = task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -240,9 +229,13 @@ class Drain:
     def _present(self) -> bool:
         return self._scheduler.workers.get(self._worker.address) is self._worker
 
+    @property
+    def _goes_on(self) -> bool:
+        return self._present and not self._abandoned
+
     async def _run(self) -> None:
         await self._shuffles_end()
-        while self._present and not self._abandoned:
+        while self._goes_on:
             if self._worker.status is not Status.closing_gracefully:
                 self._set_status(Status.closing_gracefully)  # the worker was still starting
             self._hand_over()
@@ -290,10 +283,6 @@ class Drain:
                 await self._retire(end, remove=False)
             await asyncio.sleep(MOVE_INTERVAL_S)
 
-    @property
-    def _goes_on(self) -> bool:
-        return self._present and not self._abandoned
-
     async def _retire(self, until: float, *, remove: bool) -> None:
         moving = asyncio.ensure_future(
             self._scheduler.retire_workers(workers=[self._worker.address], remove=remove)
@@ -304,7 +293,7 @@ class Drain:
     async def _shuffles_end(self) -> None:
         """Wait for Dask's shuffles on the worker, which would otherwise restart on others."""
         deadline = time.monotonic() + SHUFFLES_LIMIT_S
-        while self._shuffles.running() and self._present and not self._abandoned:
+        while self._shuffles.running() and self._goes_on:
             if time.monotonic() > deadline:
                 logger.warning("worker %s leaves during a shuffle", self._worker.name)
                 return

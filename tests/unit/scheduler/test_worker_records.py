@@ -1,7 +1,5 @@
 """Records of workers: their states, names that get no work, and how long they are kept."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from scalable.protocol.operations import LEAVING_TOPIC
@@ -52,7 +50,7 @@ def bed(monkeypatch):
 def test_a_withheld_worker_gets_no_work_until_it_has_left(bed):
     bed.records.withhold_work([["a-1"]])
     bed.scheduler.connect("tcp://a-1", "a-1")
-    assert bed.removals.state(bed.scheduler.workers["tcp://a-1"]) == "draining"
+    assert bed.records.get("a-1").stage is Stage.DRAINING
     bed.lose("a-1")
     assert not bed.connect("a-1")
 
@@ -168,4 +166,3 @@ def test_the_time_to_leave_is_noticed_once(bed, monkeypatch):
     assert times == [30.0]
     assert (record.leaves, record.excused) == ("spot capacity is needed", True)
     assert record.dismissed_at == "tcp://a-1"
-    assert bed.removals.reason(SimpleNamespace(address="tcp://a-1")) == record.leaves
