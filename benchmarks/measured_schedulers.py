@@ -51,7 +51,7 @@ from scalable.protocol.handlers import Handler
 from scalable.protocol.importing import Importer
 from scalable.records import ClusterDirectory
 from scalable.scheduler.adaptation import PoolAdaptive, Workload
-from scalable.scheduler.controller import Controller, ManagerRpc, Status
+from scalable.scheduler.controller import Controller, ManagerRpc
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.overviews import EventTimeline, Overviews
 from scalable.scheduler.recorder import Recorder
@@ -261,7 +261,6 @@ TURNS: Labels = {
 #: Label -> class and methods whose own time counts for it.
 PARTS: Labels = {
     "model: an overview made": (Overviews, ("_new_overview",)),
-    "status: snapshot": (Status, ("snapshot",)),
     "ledger: graph": (TaskLog, ("update_graph",)),
 }
 EXPLAINED: Labels = {"explain request": (Explainer, ("explain",))}

@@ -207,7 +207,7 @@ class PoolViews:
                     running.setdefault(call.kind, []).extend([elapsed] * slots)
             busy += bool(worker.processing) and not leaving
             idle += not worker.processing and not leaving
-        starts = self._cluster.counts.starts[tag]
+        starts = self._cluster.starts[tag]
         place = self._place(tag)
         arriving = starts.expect(wanted - busy - idle, now)
         startup_s = max(starts.typical_s(place.startup_s), *arriving[:1], 0.0)
@@ -244,7 +244,8 @@ class PoolViews:
 
     def _place(self, tag: str) -> Starting:
         """Return the expected start durations at the preferred manager of a tag."""
-        offering = [known for known in self._cluster.attachments() if tag in known.pools]
+        known = [manager.attachment for manager in self._cluster.managers]
+        offering = [each for each in known if tag in each.pools]
         first = min(offering, key=lambda a: (a.priority, _price(a, tag)), default=None)
         return Starting() if first is None else Starting(**first.starting)
 

@@ -13,27 +13,25 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
-from scalable.dask_compat.scheduler import count_tasks_without_worker, workers_by_what_they_told
+from scalable.dask_compat.scheduler import workers_by_what_they_told
 from scalable.dask_compat.scheduler_extensions import keep_shuffles_in_pools
 from scalable.errors import ClusterError
-from scalable.model.clusters import PoolStatus, pools_from_dict, pools_to_dict
+from scalable.model.clusters import pools_from_dict, pools_to_dict
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import Change, Handler, HeartbeatAnswer, offer, refused_heartbeat
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
-from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment, shown
+from scalable.protocol.pools import AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.explaining import Explainer, WaitingCalls
-from scalable.scheduler.limits import Lifetime, Limits, Spending
-from scalable.scheduler.managers import LEASE_S, AttachedManager, AttachedManagers, Demand
+from scalable.scheduler.limits import Limits
+from scalable.scheduler.managers import LEASE_S, AttachedManagers, Demand
 from scalable.scheduler.overviews import Overviews, WorkerRows
-from scalable.scheduler.pool_facts import PoolCounts, Running
+from scalable.scheduler.pool_facts import ClusterState
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_views import CallViews
 from scalable.scheduler.worker_losses import WorkerLosses
-from scalable.scheduler.worker_removals import WorkerRemovals
-from scalable.views.impossible import NOBODY, NOT_YET, words_of_lost
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -45,7 +43,7 @@ END_TIMEOUT_S = 30.0
 TELL_S = 0.02
 
 
-class Controller(SchedulerPlugin):
+class Controller(ClusterState, SchedulerPlugin):
     """Plugin that keeps the desired worker counts and the managers, and logs why tasks wait.
     ``close_with`` closes the scheduler of a detached cluster. ``on_change`` is called often, from
     any thread, when the status may have changed.
@@ -64,21 +62,9 @@ class Controller(SchedulerPlugin):
         close_with: Callable[[], Any] | None = None,
         expected: int = 0,
     ) -> None:
-        self.scheduler = scheduler
-        self.demand = demand or Demand()
-        self.managers = AttachedManagers() if managers is None else managers
-        self.lifetime = Lifetime(scheduler, limits or Limits())
-        self.removals = WorkerRemovals(scheduler)
-        self.counts = PoolCounts(scheduler, self.demand, self.managers, self.removals)
-        self.spending = Spending(scheduler, self.demand, self.managers)
-        self.ending: str | None = None
-        self.event_listeners: list[Callable[[Event], None]] = [WorkerLosses.of(scheduler).event]
-        self.on_change: Callable[[], None] = lambda: None
-        #: Number of managers that the creator of the cluster has started.
-        self.expected = expected
-        self._status = Status(self)
+        super().__init__(scheduler, demand, managers, limits=limits, expected=expected)
+        self.event_listeners.append(WorkerLosses.of(scheduler).event)
         self._close_with = close_with
-        self.sharing = Sharing(self)
         self.manager_rpc = ManagerRpc(self)
         self._end_by = 0.0
         self._unmanaged = UnmanagedWorkers(self)
@@ -137,26 +123,8 @@ class Controller(SchedulerPlugin):
 
     # For clients --------------------------------------------------------------------------------
 
-    def pools(self) -> dict[str, PoolStatus]:
-        """Map tags to the status of each pool, summed over the managers."""
-        return self.counts.pools()
-
     def _pools_remotely(self) -> dict[str, dict[str, Any]]:
         return pools_to_dict(self.pools())
-
-    def scale(
-        self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
-    ) -> Change:
-        """Set the desired counts of some pools, and return the counts before and after.
-        A pool stops being adaptive if ``source`` is ``"manual"`` or ``"decision"``. An unknown pool
-        or an invalid count raises ClusterError and changes nothing.
-        """
-        before = self.demand.scale(counts, self.pools(), source=source, reason=reason)
-        if source in ("manual", "decision"):
-            self.keep_counts(*counts, why="its count was set")
-        self.sharing.share(time.monotonic())
-        self.on_change()
-        return {"before": before, "after": dict(counts)}
 
     def apply(
         self,
@@ -208,39 +176,22 @@ class Controller(SchedulerPlugin):
         name = getattr(self.scheduler, "cluster_name", "")
         self.scheduler.log_event(ENDING_TOPIC, {"name": name, "reason": reason})
 
-    def status(self) -> dict[str, Any]:
-        return {**self._status.snapshot(), "adaptive": self.adaptive_bounds()}
-
-    def adaptive_bounds(self) -> dict[str, tuple[int, int | None]]:
-        pools = self.adaptation.pools.items()
-        return {tag: (pool.minimum, pool.maximum) for tag, pool in pools}
-
     def may_have_workers(self, tag: str) -> bool:
         """Return whether a pool has a desired count above zero, or is adaptive and may grow."""
         if (bounds := self.adaptive_bounds().get(tag)) is not None:
             return bounds[1] != 0
-        pool = self.counts.pools().get(tag)
+        pool = self.pools().get(tag)
         return pool is not None and pool.wanted > 0
-
-    @property
-    def awaits_managers(self) -> bool:
-        """True while the cluster waits for the first of its expected managers."""
-        return self._status.awaits_managers
-
-    # For adaptive scaling -------------------------------------------------------------------------
-
-    def attachments(self) -> list[Attachment]:
-        return [manager.attachment for manager in self.managers]
 
     # Periodic check -------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        now, running = time.monotonic(), self.counts.running()
-        self.spending.look(self.counts.pools(running))
-        pools = self.counts.pools(running)
-        self.counts.look(pools)
+        now, running = time.monotonic(), self.running()
+        self.spending.look(self.pools(running))
+        pools = self.pools(running)
+        self.look(pools)
         self._waiting.look(pools)
-        self.sharing.share(now, running)
+        self.share(now, running)
         self.removals.drain(self._unmanaged.look(now))
         if self._close_with is not None and self.ending is None:
             reason = self.lifetime.look(self.demand.changed_at)
@@ -259,7 +210,7 @@ class Controller(SchedulerPlugin):
         logger.debug("worker %s connected from %s", ws.name, worker)
         ws.versions = self._versions.shared(ws.versions)
         self._versions.compare(str(ws.name), ws.versions)
-        self.counts.connected(ws)
+        self.connected(ws)
         self.on_change()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
@@ -303,7 +254,7 @@ class ManagerRpc:
             code = getattr(cluster.scheduler, "code", None)
             if not attachment.shares_files and isinstance(code, CodeStore):
                 code.carry()
-            cluster.sharing.share(time.monotonic())
+            cluster.share(time.monotonic())
             cluster.on_change()
         else:
             logger.info("manager %r is refused: %s", attachment.manager, answer["reason"])
@@ -337,7 +288,7 @@ class ManagerRpc:
         prefixes = cluster.scheduler.task_prefixes.values()
         return {
             "known": True,
-            "workers": cluster.counts.views(manager, set(known)),
+            "workers": cluster.views(manager, set(known)),
             "longest_s": max((p.duration_average for p in prefixes), default=0.0),
             "orders": cluster.demand.orders(manager),
             "end": cluster.ending is not None,
@@ -353,128 +304,8 @@ class ManagerRpc:
             logger.info("manager %r %s", manager, "has left" if gone else "is leaving")
             if gone:
                 cluster.spending.left(manager)
-        cluster.sharing.share(time.monotonic())
+        cluster.share(time.monotonic())
         cluster.on_change()
-
-
-# Sharing ------------------------------------------------------------------------------------------
-
-#: Seconds to wait, once the first manager is attached, for the other expected managers. Only then
-#: are the desired counts divided among the managers.
-GATHER_S = 10.0
-
-
-class Sharing:
-    """Divides the desired worker counts among the managers that have attached."""
-
-    def __init__(self, cluster: Controller) -> None:
-        self._cluster = cluster
-        self._gather_by: float | None = None
-
-    def share(self, now: float, running: Running | None = None) -> None:
-        """Divide the desired counts once the expected managers have attached, or after a wait."""
-        if self._gathers(now):
-            return
-        cluster = self._cluster
-        running = cluster.counts.running() if running is None else running
-        cluster.demand.share(cluster.managers.tiers(running, now))
-
-    def _gathers(self, now: float) -> bool:
-        """Return whether to wait for expected managers."""
-        attached = len(self._cluster.managers)
-        if self._gather_by is None and attached:
-            self._gather_by = now + GATHER_S
-        if attached >= self._cluster.expected:
-            self._gather_by = now
-        return self._gather_by is not None and now < self._gather_by
-
-
-# Status -------------------------------------------------------------------------------------------
-
-
-class Status:
-    """Builds snapshots of the status of one cluster."""
-
-    def __init__(self, cluster: Controller) -> None:
-        self._cluster = cluster
-        self._was_ready = False
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the cluster's state and counts."""
-        cluster, scheduler = self._cluster, self._cluster.scheduler
-        now = time.monotonic()
-        running = cluster.counts.running()
-        pools = {tag: p for tag, p in cluster.counts.pools(running).items() if tag != UNTAGGED}
-        for tag, total in cluster.demand.totals.items():
-            if tag != UNTAGGED and tag not in pools:
-                pools[tag] = PoolStatus(wanted=total)
-        managers = [_manager_row(manager, running, now) for manager in cluster.managers]
-        state, reason = self._state(pools, managers)
-        ends_at, idle_ends_at = cluster.lifetime.ends_at()
-        workers = scheduler.workers.values()
-        return {
-            "written_at": time.time(),
-            "address": scheduler.address if scheduler.listeners else None,
-            "state": state,
-            "reason": reason,
-            "pools": pools_to_dict(pools),
-            "managers": managers,
-            "ends_at": ends_at,
-            "idle_ends_at": idle_ends_at,
-            "cost": cluster.spending.status(),
-            "tasks": {
-                "processing": sum(len(ws.processing) for ws in workers),
-                "waiting": count_tasks_without_worker(scheduler),
-            },
-        }
-
-    @property
-    def awaits_managers(self) -> bool:
-        """True while the cluster waits for the first of its expected managers."""
-        cluster = self._cluster
-        return bool(cluster.expected) and not self._was_ready and not cluster.managers
-
-    def _state(  # noqa: PLR0911 - a list of cases, the first that holds
-        self, pools: Mapping[str, PoolStatus], managers: list[dict[str, Any]]
-    ) -> tuple[str, str | None]:
-        if self._cluster.ending is not None:
-            return "deleting", self._cluster.ending
-        lost = [m["id"] for m in managers if m["state"] == "lost"]
-        if lost and len(lost) == len(managers):
-            return "unmanaged", words_of_lost(lost)
-        if self.awaits_managers:
-            return "starting", NOT_YET
-        if not managers:
-            wanted = any(pool.wanted for pool in pools.values())
-            return ("unmanaged", NOBODY) if wanted else ("running", None)
-        for tag, pool in pools.items():
-            if pool.reason:
-                return "degraded", f"{shown(tag)}: {pool.reason}"
-        if lost:
-            return "degraded", words_of_lost(lost)
-        short = [t for t, pool in pools.items() if pool.wanted and not pool.running]
-        self._was_ready = self._was_ready or not short
-        if short and not self._was_ready:
-            return "starting", f"pool {', '.join(map(repr, short))} has no worker yet"
-        return "running", None
-
-
-def _manager_row(manager: AttachedManager, running: Running, now: float) -> dict[str, Any]:
-    attachment = manager.attachment
-    connected = running.get(attachment.manager, {})
-    return {
-        "id": attachment.manager,
-        "target": attachment.target,
-        "provider": attachment.provider,
-        "state": manager.state(now),
-        "priority": attachment.priority,
-        "silent_s": round(now - manager.last_seen, 1),
-        "pools": {
-            tag: {**report.to_dict(), "running": connected.get(tag, 0)}
-            for tag, report in manager.report.items()
-            if tag != UNTAGGED
-        },
-    }
 
 
 # Unmanaged ----------------------------------------------------------------------------------------
@@ -490,7 +321,7 @@ class UnmanagedWorkers:
     def look(self, now: float) -> dict[str, str]:
         """Map workers that must retire to the reason. ``now`` is in monotonic seconds."""
         cluster, managers = self._cluster, self._cluster.managers
-        strangers = managers.strangers(cluster.counts.claims(), now)
+        strangers = managers.strangers(cluster.claims(), now)
         for worker in strangers:
             logger.warning("worker %s is drained: its manager has no record of it", worker)
         lost = managers.lost(now)

@@ -281,7 +281,7 @@ class Explainer:
         ``name`` is a tag, a key, a unique prefix of a key, or a task name. ``in_client`` has
         ``key``, ``tag`` and ``before`` of a task that is queued in its client.
         """
-        statuses = self._cluster.counts.pools()
+        statuses = self._cluster.pools()
         cluster = cluster or getattr(self._scheduler, "cluster_name", "")
         if in_client is not None:
             of, before = str(in_client["tag"]), int(in_client["before"])

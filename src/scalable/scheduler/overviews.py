@@ -569,7 +569,7 @@ class WorkerRows:
         ``tag`` is "" for the workers without a tag, and None for all workers. The answer skips
         ``first`` workers, and has at most ``count`` (limited by ``WORKERS_AT_ONCE``).
         """
-        pools = self._cluster.counts.pools()
+        pools = self._cluster.pools()
         tagged = [(_tag_of(ws, pools), ws) for ws in self._cluster.scheduler.workers.values()]
         meant = [(own, ws) for own, ws in tagged if tag is None or own == tag]
         meant.sort(key=lambda each: (each[0], str(each[1].name)))

@@ -25,7 +25,7 @@ def worker(name, tag, status=Status.running):
 def rows(*workers, leaves=()):
     cluster = SimpleNamespace(
         scheduler=SimpleNamespace(workers={ws.address: ws for ws in workers}, handlers={}),
-        counts=SimpleNamespace(pools=lambda: {"a": 1, "b": 1}),
+        pools=lambda: {"a": 1, "b": 1},
         removals=SimpleNamespace(drains=lambda ws: str(ws.name) in leaves),
     )
     return WorkerRows(cluster)
