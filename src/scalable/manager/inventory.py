@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from scalable.errors import ClusterError
@@ -79,19 +80,15 @@ class Inventory:
                 self.wanted.remove(name)
         self._on_change()
 
-    def check(self, tag: str, count: int) -> int:
-        """Check a new count for a pool, and return the current number of desired units.
-        Raise ClusterError for an unknown pool, an invalid count, or growth without a template.
-        """
+    def check(self, tag: str, count: int) -> None:
+        """Raise ClusterError for an unknown pool, invalid count, or growth without a template."""
         pool = self.pool(tag)
         check_count(tag, count)
-        before = len(self.wanted.names(tag))
-        if count > before and pool.template is None:
+        if pool.template is None and count > len(self.wanted.names(tag)):
             raise ClusterError(
                 f"{shown(tag)} has no template to start workers from",
                 hint="pass worker= to PoolCluster, or add entries to worker_spec",
             )
-        return before
 
     def obey(self, orders: Mapping[str, tuple[int, int]]) -> None:
         """Set desired counts from orders by tag, (serial number, count). Ignore outdated orders."""
@@ -207,7 +204,7 @@ class Wanted:
     def __init__(self, incarnation: str) -> None:
         self.spec: dict[UnitName, dict[str, Any]] = {}
         self._incarnation = incarnation
-        self._counters: dict[str, int] = {}
+        self._counters = Counter[str]()
         self._generated: set[UnitName] = set()
         self._starts: dict[UnitName, tuple[float, ...]] = {}
         self._leaving: set[UnitName] = set()
@@ -230,17 +227,10 @@ class Wanted:
 
     def add(self, pool: Pool, starts: tuple[float, ...] = ()) -> None:
         """Add one desired unit to a pool, under a new name."""
-        if pool.new_entry is not None:
-            for name, entry in pool.new_entry().items():
-                self.put(name, pool, entry)
-                self._starts[name] = starts
-            return
-        count = self._counters.get(pool.tag, 0)
-        while (name := self._name(pool.tag, count)) in self.spec:
-            count += 1
-        self._counters[pool.tag] = count + 1
-        self.put(name, pool)
-        self._starts[name] = starts
+        new_entry = pool.new_entry or partial(self._new_entry, pool)
+        for name, entry in new_entry().items():
+            self.put(name, pool, entry)
+            self._starts[name] = starts
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
         """Make one of the pool's draining units desired again. Return False if there is none."""
@@ -282,6 +272,12 @@ class Wanted:
         self.spec[name] = {**entry, **tagged}
         self._generated.add(name)
 
-    def _name(self, tag: str, count: int) -> UnitName:
-        # As in SpecCluster, the pool without a tag uses integers as names.
-        return count if tag == UNTAGGED else f"{tag}-{self._incarnation}-{count}"
+    def _new_entry(self, pool: Pool) -> dict[UnitName, None]:
+        tag = pool.tag
+        while True:
+            count = self._counters[tag]
+            self._counters[tag] += 1
+            # As in SpecCluster, the pool without a tag uses integers as names.
+            name = count if tag == UNTAGGED else f"{tag}-{self._incarnation}-{count}"
+            if name not in self.spec:
+                return {name: None}
