@@ -51,7 +51,7 @@ from scalable.protocol.handlers import Handler
 from scalable.protocol.importing import Importer
 from scalable.records import ClusterDirectory
 from scalable.scheduler.adaptation import PoolAdaptive, Workload
-from scalable.scheduler.controller import Controller, ManagerRpc
+from scalable.scheduler.controller import Controller
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.overviews import EventTimeline, Overviews
 from scalable.scheduler.recorder import Recorder
@@ -248,7 +248,7 @@ TURNS: Labels = {
     "status request": (Controller, ("status",)),
     "controller pass": (Controller, ("_tick",)),
     "sample of the overview": (Overviews, ("sample",)),
-    "manager's heartbeat": (ManagerRpc, ("heartbeat",)),
+    "manager's heartbeat": (Controller, ("heartbeat",)),
     "order to scale": (Controller, ("scale",)),
     "worker arrives": (Controller, ("add_worker",)),
     "worker leaves": (Controller, ("remove_worker",)),

@@ -52,11 +52,11 @@ class Bed:
     def attach(self, manager="m", **pools):
         known = {tag: {**POOL, "slots": slots} for tag, slots in (pools or {"a": 1}).items()}
         attached = {"manager": manager, "nonce": "x", "target": "t", "pools": known}
-        assert self.controller.manager_rpc.attach(**attached)["accepted"]
+        assert self.controller.attach(**attached)["accepted"]
 
     def report(self, tag="a", manager="m", **counts):
         pool = PoolStatus(**counts).to_dict()
-        answer = self.controller.manager_rpc.heartbeat(manager, "x", {tag: pool}, [])
+        answer = self.controller.heartbeat(manager, "x", {tag: pool}, [])
         assert answer["known"]
 
     def worker(self, name="a-1", cls=Worker, **options):
@@ -206,7 +206,7 @@ async def test_a_manager_that_is_lost(on):
 async def test_a_manager_that_leaves(on):
     on.attach()
     on.controller.scale({"a": 2})
-    on.controller.manager_rpc.leave("m", "x", gone=False)
+    on.controller.leave("m", "x", gone=False)
     future = on.client.submit(same, 1, tag="a")
     words = "task KEY waits for pool 'a': manager 'm' is leaving and starts no more workers"
     await on.says(future, "no-manager", words, "attach another with .*")

@@ -33,7 +33,7 @@ BUDGETS = {
     "records": (1_050, 6),
     "runs": (5_200, 33),
     "scaling": (2_700, 13),
-    "scheduler": (7_300, 20),
+    "scheduler": (7_200, 20),
     "session": (2_250, 9),
     "views": (2_100, 17),
     "watch": (3_050, 25),

@@ -115,7 +115,7 @@ class EmbeddedManager:
         for tag, count in counts.items():
             self.inventory.check(tag, count)
         if controller is not None:
-            controller.keep_counts(*counts, why="it was scaled")
+            controller.adaptation.end(*counts, why="it was scaled")
         status = self.inventory.status()
         self.demand.scale(counts, status, source=source, reason=reason)
         # The new counts are visible at once, not only after the next heartbeat.

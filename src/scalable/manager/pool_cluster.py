@@ -368,7 +368,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
                 f"cluster has the pools {known_tags(self.pools)}",
                 hint="leave Adaptive out, or give policy=",
             )
-        self.manager.controller.keep_counts(tag, why=f"{asked.adaptive.__name__} adapts it")
+        self.manager.controller.adaptation.end(tag, why=f"{asked.adaptive.__name__} adapts it")
         most = math.inf if asked.maximum is None else asked.maximum
         return super().adapt(asked.adaptive, asked.minimum, most, **options)
 

@@ -115,7 +115,7 @@ class SchedulerCalls:
         events: Iterable[Event],
         charges: Mapping[str, Iterable[Any]] | None = None,
     ) -> HeartbeatAnswer:
-        """Send a manager's report, and return the answer. See :meth:`.ManagerRpc.heartbeat`."""
+        """Send a manager's report, and return the answer. See :meth:`.Controller.heartbeat`."""
         answer: HeartbeatAnswer = await self._call(
             Handler.HEARTBEAT,
             manager=manager,

@@ -198,7 +198,7 @@ class PoolViews:
         running: dict[Kind, list[float]] = {}
         queued = Counter(self._workload.ready_calls.get(tag, {})) + self._workload.in_clients(tag)
         busy = idle = 0
-        for worker in self._workers(tag, pools):
+        for worker in self._cluster.workers(tag, pools):
             leaving = self._cluster.removals.drains(worker)
             for call, elapsed in self._workload.running_on(worker):
                 slots = dict(call.slots).get(tag, 0)
@@ -231,12 +231,6 @@ class PoolViews:
             billed_startup_s=min(startup_s, place.billed_s),
             billed_least_s=place.billed_least_s,
         )
-
-    def _workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
-        workers = self._cluster.scheduler.workers.values()
-        if tag != UNTAGGED:
-            return [ws for ws in workers if tag in ws.resources]
-        return [ws for ws in workers if not any(name in pools for name in ws.resources)]
 
     @staticmethod
     def _slots(pools: Mapping[str, PoolStatus]) -> dict[str, Slots]:
@@ -354,9 +348,9 @@ class Adaptation:
             hopeless = pool.degraded and count > pool.running
             # Another thread, or a listener of an earlier change, may have called end() since.
             following = self._pools.get(tag)
-            if change and not hopeless and following is not None:
-                reason = following.reason
-                self._cluster.scale({tag: count}, source="adaptive", reason=reason)
+            decided = None if following is None else following.decision
+            if change and not hopeless and decided is not None:
+                self._cluster.scale({tag: count}, source="adaptive", reason=decided.reason)
 
     def _measured(self) -> PoolViews:
         """Return the input of the policies. The first use starts the counting of tasks."""
@@ -436,11 +430,6 @@ class PoolAdaptive:
         if self._superfluous < self.wait_count:
             count = max(count, self._present)
         return count if self.maximum is None else min(count, self.maximum)
-
-    @property
-    def reason(self) -> str:
-        assert self.decision is not None
-        return self.decision.reason
 
     def start(self, loop: Any) -> None:
         self._loop = loop

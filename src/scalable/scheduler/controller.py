@@ -65,9 +65,8 @@ class Controller(ClusterState, SchedulerPlugin):
         super().__init__(scheduler, demand, managers, limits=limits, expected=expected)
         self.event_listeners.append(WorkerLosses.of(scheduler).event)
         self._close_with = close_with
-        self.manager_rpc = ManagerRpc(self)
         self._end_by = 0.0
-        self._unmanaged = UnmanagedWorkers(self)
+        self._lost_managers: set[str] = set()
         self.overviews = Overviews(self)
         #: Scales the adaptive pools.
         self.adaptation = Adaptation(self)
@@ -105,6 +104,14 @@ class Controller(ClusterState, SchedulerPlugin):
                 Handler.APPLY: self.apply,
                 Handler.ADAPT: self._adapt_remotely,
                 Handler.END: self.end,
+                Handler.ATTACH: self.attach,
+                Handler.HEARTBEAT: self.heartbeat,
+                Handler.LEAVE: self.leave,
+                Handler.DRAIN: removals.drain,
+                Handler.RESUME: removals.resume,
+                Handler.WITHHOLD_WORK: removals.records.withhold_work,
+                Handler.ALLOW_WORK: removals.records.allow_work,
+                Handler.EXCUSE_LOSSES: WorkerLosses.of(self.scheduler).excuse_losses,
             },
         )
 
@@ -150,11 +157,8 @@ class Controller(ClusterState, SchedulerPlugin):
         """Make a pool adaptive or fixed, as :meth:`PoolCluster.adapt` does."""
         if enabled:
             return self.adaptation.begin(tag, minimum, maximum, **options)
-        self.keep_counts(tag, why="adapt was called with enabled=False")
+        self.adaptation.end(tag, why="adapt was called with enabled=False")
         return None
-
-    def keep_counts(self, *tags: str, why: str) -> None:
-        self.adaptation.end(*tags, why=why)
 
     def _adapt_remotely(self, **arguments: Any) -> None:
         self.adapt(**arguments)  # its result cannot be sent
@@ -183,79 +187,23 @@ class Controller(ClusterState, SchedulerPlugin):
         pool = self.pools().get(tag)
         return pool is not None and pool.wanted > 0
 
-    # Periodic check -------------------------------------------------------------------------------
-
-    def _tick(self) -> None:
-        now, running = time.monotonic(), self.running()
-        self.spending.look(self.pools(running))
-        pools = self.pools(running)
-        self.look(pools)
-        self._waiting.look(pools)
-        self.share(now, running)
-        self.removals.drain(self._unmanaged.look(now))
-        if self._close_with is not None and self.ending is None:
-            reason = self.lifetime.look(self.demand.changed_at)
-            if reason is not None:
-                self.end(reason)
-        left = any(manager.state(now) != "lost" for manager in self.managers)
-        if self.ending is not None and (now > self._end_by or not left) and self._close_with:
-            logger.debug("the scheduler closes: %s", self.ending)
-            self._close_with()
-        self.on_change()
-
-    # Hooks of the scheduler -----------------------------------------------------------------------
-
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        ws = scheduler.workers[worker]
-        logger.debug("worker %s connected from %s", ws.name, worker)
-        ws.versions = self._versions.shared(ws.versions)
-        self._versions.compare(str(ws.name), ws.versions)
-        self.connected(ws)
-        self.on_change()
-
-    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
-        logger.debug("worker at %s left", worker)
-        self.on_change()
-
-
-# Manager RPC --------------------------------------------------------------------------------------
-
-
-class ManagerRpc:
-    """Takes the reports of a cluster's managers and answers with their orders."""
-
-    def __init__(self, cluster: Controller) -> None:
-        self._cluster = cluster
-        removals = cluster.removals
-        offer(
-            cluster.scheduler,
-            {
-                Handler.ATTACH: self.attach,
-                Handler.HEARTBEAT: self.heartbeat,
-                Handler.LEAVE: self.leave,
-                Handler.DRAIN: removals.drain,
-                Handler.RESUME: removals.resume,
-                Handler.WITHHOLD_WORK: removals.records.withhold_work,
-                Handler.ALLOW_WORK: removals.records.allow_work,
-                Handler.EXCUSE_LOSSES: WorkerLosses.of(cluster.scheduler).excuse_losses,
-            },
-        )
+    # For managers ---------------------------------------------------------------------------------
 
     def attach(self, instead_of: str | None = None, **fields: Any) -> AttachAnswer:
         """Attach a manager. ``instead_of`` is the nonce of the process that it replaces."""
-        cluster, attachment = self._cluster, Attachment(**fields)
-        if cluster.ending is not None:
-            reason = f"the cluster is stopping: {cluster.ending}"
+        attachment = Attachment(**fields)
+        if self.ending is not None:
+            reason = f"the cluster is stopping: {self.ending}"
             return {"accepted": False, "reason": reason, "holder": None}
-        answer = cluster.managers.attach(attachment, time.monotonic(), instead_of)
+        answer = self.managers.attach(attachment, time.monotonic(), instead_of)
         if answer["accepted"]:
             logger.info("manager %r is attached", attachment.manager)
-            cluster.spending.price(attachment.manager, attachment.prices)
-            code = getattr(cluster.scheduler, "code", None)
+            self.spending.price(attachment.manager, attachment.prices)
+            code = getattr(self.scheduler, "code", None)
             if not attachment.shares_files and isinstance(code, CodeStore):
                 code.carry()
-            cluster.share(time.monotonic())
-            cluster.on_change()
+            self.share(time.monotonic())
+            self.on_change()
         else:
             logger.info("manager %r is refused: %s", attachment.manager, answer["reason"])
         return answer
@@ -273,70 +221,89 @@ class ManagerRpc:
         ``charges`` maps charged units to fields of :class:`~scalable.pricing.metering.Charge`, or
         is None if the manager does not report them.
         """
-        cluster, known = self._cluster, list(workers)
-        if not cluster.managers.beat(
-            manager, nonce, pools_from_dict(pools), known, time.monotonic()
-        ):
+        known = list(workers)
+        if not self.managers.beat(manager, nonce, pools_from_dict(pools), known, time.monotonic()):
             logger.debug("heartbeat of manager %r is refused: another process has its id", manager)
             return refused_heartbeat()
         if charges is not None:
-            cluster.spending.report(manager, charges)
+            self.spending.report(manager, charges)
         for event in events:
-            for listener in cluster.event_listeners:
+            for listener in self.event_listeners:
                 listener(event)
-        cluster.on_change()
-        prefixes = cluster.scheduler.task_prefixes.values()
+        self.on_change()
+        prefixes = self.scheduler.task_prefixes.values()
         return {
             "known": True,
-            "workers": cluster.views(manager, set(known)),
+            "workers": self.views(manager, set(known)),
             "longest_s": max((p.duration_average for p in prefixes), default=0.0),
-            "orders": cluster.demand.orders(manager),
-            "end": cluster.ending is not None,
-            "dismissed": cluster.removals.records.dismissed(known),
-            "lost_at_work": cluster.removals.records.lost_at_work(known),
-            "counts_costs": cluster.spending.counts,
+            "orders": self.demand.orders(manager),
+            "end": self.ending is not None,
+            "dismissed": self.removals.records.dismissed(known),
+            "lost_at_work": self.removals.records.lost_at_work(known),
+            "counts_costs": self.spending.counts,
         }
 
     def leave(self, manager: str, nonce: str, gone: bool = True) -> None:
         """Record that a manager is leaving (``gone=False``) or has left (``gone=True``)."""
-        cluster = self._cluster
-        if cluster.managers.leave(manager, nonce, gone=gone):
+        if self.managers.leave(manager, nonce, gone=gone):
             logger.info("manager %r %s", manager, "has left" if gone else "is leaving")
             if gone:
-                cluster.spending.left(manager)
-        cluster.share(time.monotonic())
-        cluster.on_change()
+                self.spending.left(manager)
+        self.share(time.monotonic())
+        self.on_change()
 
+    # Periodic check -------------------------------------------------------------------------------
 
-# Unmanaged ----------------------------------------------------------------------------------------
+    def _tick(self) -> None:
+        now, running = time.monotonic(), self.running()
+        self.spending.look(self.pools(running))
+        pools = self.pools(running)
+        self.look(pools)
+        self._waiting.look(pools)
+        self.share(now, running)
+        self.removals.drain(self._unmanaged(now))
+        if self._close_with is not None and self.ending is None:
+            reason = self.lifetime.look(self.demand.changed_at)
+            if reason is not None:
+                self.end(reason)
+        left = any(manager.state(now) != "lost" for manager in self.managers)
+        if self.ending is not None and (now > self._end_by or not left) and self._close_with:
+            logger.debug("the scheduler closes: %s", self.ending)
+            self._close_with()
+        self.on_change()
 
-
-class UnmanagedWorkers:
-    """Finds the workers that have to retire because no manager takes care of them."""
-
-    def __init__(self, cluster: Controller) -> None:
-        self._cluster = cluster
-        self._lost: set[str] = set()
-
-    def look(self, now: float) -> dict[str, str]:
-        """Map workers that must retire to the reason. ``now`` is in monotonic seconds."""
-        cluster, managers = self._cluster, self._cluster.managers
-        strangers = managers.strangers(cluster.claims(), now)
+    def _unmanaged(self, now: float) -> dict[str, str]:
+        """Map workers that must retire, because no manager takes care of them, to the reason."""
+        strangers = self.managers.strangers(self.claims(), now)
         for worker in strangers:
             logger.warning("worker %s is drained: its manager has no record of it", worker)
-        lost = managers.lost(now)
-        for manager in lost - self._lost:
+        lost = self.managers.silent(LEASE_S, now)
+        for manager in lost - self._lost_managers:
             logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
-        self._lost = lost
-        silent = managers.silent(cluster.lifetime.limits.manager_grace_s, now)
+        self._lost_managers = lost
+        silent = self.managers.silent(self.lifetime.limits.manager_grace_s, now)
         silent_words = "its manager no longer reports, and it has no tasks"
-        told = workers_by_what_they_told(cluster.scheduler, MANAGER_KEY) if silent else ()
+        told = workers_by_what_they_told(self.scheduler, MANAGER_KEY) if silent else ()
         idle = {
             str(worker.name): silent_words
             for worker, manager in told
             if manager in silent and not worker.processing
         }
         return idle | dict.fromkeys(strangers, "its manager has no record of it")
+
+    # Hooks of the scheduler -----------------------------------------------------------------------
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        ws = scheduler.workers[worker]
+        logger.debug("worker %s connected from %s", ws.name, worker)
+        ws.versions = self._versions.shared(ws.versions)
+        self._versions.compare(str(ws.name), ws.versions)
+        self.connected(ws)
+        self.on_change()
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
+        logger.debug("worker at %s left", worker)
+        self.on_change()
 
 
 # Versions -----------------------------------------------------------------------------------------

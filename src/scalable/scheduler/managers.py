@@ -190,11 +190,8 @@ class AttachedManagers:
         self._unknown_since = {w: self._unknown_since.get(w, now) for w in unknown}
         return [w for w, since in self._unknown_since.items() if now - since > UNKNOWN_GRACE_S]
 
-    def lost(self, now: float) -> set[str]:
-        """Return the ids of managers without a heartbeat for more than ``LEASE_S`` seconds."""
-        return {name for name, manager in self._managers.items() if manager.state(now) == "lost"}
-
     def silent(self, grace_s: float, now: float) -> set[str]:
+        """Return the ids of managers without a heartbeat for more than ``grace_s`` seconds."""
         return {n for n, m in self._managers.items() if now - m.last_seen > grace_s}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -55,7 +55,9 @@ class PoolReader:
         pools = cluster.pools() if pools is None else pools
         status = pools.get(tag)
         managers = [m for m in cluster.managers if tag in m.attachment.pools or tag in m.report]
-        workers = self.workers(tag, pools)
+        workers = cluster.workers(tag, pools)
+        if not workers and tag == UNTAGGED:
+            workers = list(self._scheduler.workers.values())
         if status is None and workers:  # workers that no manager has started
             slots = max(_capacity(ws, tag) for ws in workers)
             status = PoolStatus(wanted=len(workers), running=len(workers), slots=slots)
@@ -104,14 +106,6 @@ class PoolReader:
             waiting=waiting,
             in_clients=self._in_clients(tag),
         )
-
-    def workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
-        """Return the connected workers of a tag, else the untagged ones, else all workers."""
-        workers = self._scheduler.workers
-        if tag:
-            return [workers[address] for address in self._scheduler.resources.get(tag) or ()]
-        none = [ws for ws in workers.values() if not any(name in pools for name in ws.resources)]
-        return none or list(workers.values())
 
     def _load(
         self, workers: list[WorkerState], tag: str
@@ -291,6 +285,13 @@ class ClusterState:
             launching=min(pool.launching, max(0, wanted - connected)),
             waiting=held or pool.waiting or words,
         )
+
+    def workers(self, tag: str, pools: Container[str]) -> list[WorkerState]:
+        """Return the connected workers of a pool."""
+        workers = self.scheduler.workers
+        if tag != UNTAGGED:
+            return [workers[address] for address in self.scheduler.resources.get(tag) or ()]
+        return [ws for ws in workers.values() if not any(name in pools for name in ws.resources)]
 
     def views(self, manager: str, names: set[str]) -> dict[str, dict[str, Any]]:
         """Map a manager's workers, and the given ``names``, to the fields of a ``WorkerView``."""

@@ -7,6 +7,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -430,17 +431,10 @@ class Retirements:
             await asyncio.wait([retiring], timeout=LONGEST_S)
 
     async def _retire(self, asked: Mapping[str, asyncio.Future[bool]]) -> None:
-        failed: Exception | None = None
         retired: Mapping[str, Any] = {}
-        try:
+        with suppress(OSError):  # the drains ask again
             retired = await self._scheduler.retire_workers(workers=list(asked))
-        except OSError as error:
-            failed = error
         for address, answer in asked.items():
             self._retiring.pop(address, None)
-            if answer.done():
-                continue
-            if failed is None:
+            if not answer.done():
                 answer.set_result(address in retired)
-            else:
-                answer.set_exception(failed)

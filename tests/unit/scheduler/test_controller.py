@@ -27,7 +27,7 @@ async def test_other_versions_on_a_worker_are_named_once(caplog):
 
 def attach(controller, manager, priority):
     pools = {"a": {"cpus": 1, "memory": 2**30, "slots": 1}}
-    answer = controller.manager_rpc.attach(
+    answer = controller.attach(
         manager=manager, nonce=manager, target="t", provider="local", priority=priority, pools=pools
     )
     assert answer["accepted"]
@@ -62,9 +62,9 @@ async def test_no_manager_attaches_to_a_cluster_that_ends():
         controller = Controller(scheduler, close_with=lambda: None)
         attach(controller, "early", 0)
         controller.end("the test is over")
-        answer = controller.manager_rpc.attach(manager="late", nonce="late", pools={})
+        answer = controller.attach(manager="late", nonce="late", pools={})
         assert not answer["accepted"]
         assert answer["reason"] == "the cluster is stopping: the test is over"
-        assert controller.manager_rpc.heartbeat("early", "early", {})["end"]
-        assert not controller.manager_rpc.heartbeat("early", "another process", {})["known"]
+        assert controller.heartbeat("early", "early", {})["end"]
+        assert not controller.heartbeat("early", "another process", {})["known"]
         await controller.close()

@@ -33,10 +33,10 @@ def test_a_duplicate_id_is_refused_until_its_lease_is_over():
 def test_a_manager_is_lost_after_its_lease():
     managers = AttachedManagers()
     managers.attach(attachment(), 0)
-    assert managers.lost(LEASE_S) == set()
-    assert managers.lost(LEASE_S + 1) == {"m"}
+    assert managers.silent(LEASE_S, LEASE_S) == set()
+    assert managers.silent(LEASE_S, LEASE_S + 1) == {"m"}
     managers.beat("m", "one", report(), [], LEASE_S + 2)
-    assert managers.lost(LEASE_S + 3) == set()
+    assert managers.silent(LEASE_S, LEASE_S + 3) == set()
 
 
 def test_of_two_that_replace_a_dead_process_one_wins():

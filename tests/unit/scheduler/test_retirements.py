@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from scalable.scheduler import worker_removals as module
 from scalable.scheduler.worker_removals import AT_ONCE, Retirements
 
@@ -73,6 +71,5 @@ async def test_a_worker_that_leaves_before_its_turn_is_answered_for():
     assert all(await asyncio.gather(*tasks))
 
 
-async def test_an_error_reaches_those_who_asked():
-    with pytest.raises(OSError, match="does not answer"):
-        await Retirements(Scheduler()).retire("fails")
+async def test_a_worker_that_dask_fails_to_retire_has_not_retired():
+    assert await Retirements(Scheduler()).retire("fails") is False
