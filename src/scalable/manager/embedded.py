@@ -8,7 +8,6 @@ import logging
 import secrets
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -132,18 +131,7 @@ class EmbeddedManager:
 
     def discard(self, asked: Iterable[UnitName]) -> None:
         """Remove units from the desired ones, given the names of units or workers."""
-        names = set(asked)
-        wanted = self.inventory.wanted.spec
-        units = self.inventory.existing()
-        leaving = dict.fromkeys(
-            [
-                *(n for n, unit in units.items() if n in names or names & set(unit.worker_names)),
-                *(n for n in names if n in wanted),
-            ]
-        )
-        tags = Counter(wanted[n].get("pool", UNTAGGED) for n in leaving if n in wanted)
-        self.inventory.discard(leaving)
-        for tag, count in tags.items():
+        for tag, count in self.inventory.discard(asked).items():
             self.demand.settle(EMBEDDED, tag, count)
 
     async def align(self) -> None:

@@ -106,11 +106,19 @@ class Inventory:
             for tag in self.pools:
                 self.want(tag, 0, "leave")
 
-    def discard(self, names: Iterable[UnitName]) -> None:
+    def discard(self, asked: Iterable[UnitName]) -> Counter[str]:
+        """Remove units from the desired ones, given the names of units or of their workers.
+        Return the number of removed units by tag.
+        """
+        names = set(asked)
+        removed = Counter[str]()
         with self.changing:
-            for name in list(names):
-                self.wanted.remove(name)
+            for name, entry in list(self.wanted.spec.items()):
+                if name in names or not names.isdisjoint(worker_names(name, entry)):
+                    removed[entry.get("pool", UNTAGGED)] += 1
+                    self.wanted.remove(name)
         self._on_change()
+        return removed
 
     def take_due(
         self, asked: Container[str], now: float

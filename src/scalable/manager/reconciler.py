@@ -555,21 +555,20 @@ def drain(
 
 def renew(inventory: Inventory, decision: NextSteps) -> None:
     """Request successors for leaving units. Units that must leave are no longer desired."""
-    for name in (*decision.renew, *decision.leave):
+    for name in decision.leave | dict.fromkeys(decision.renew):
         unit = inventory.units.get(name)
-        if unit is not None and not unit.renewed:
+        if unit is None:  # it is lost too
+            continue
+        pool, reason = inventory.pools[unit.pool], decision.leave.get(name)
+        if not unit.renewed:
             logger.debug("unit %s is renewed", name)
-            inventory.wanted.renew(unit, inventory.pools[unit.pool])
-    for name in decision.taken_back:
-        unit = inventory.units.get(name)
-        if unit is not None:
-            pool, reason = inventory.pools[unit.pool], decision.leave[name]
+            inventory.wanted.renew(unit, pool)
+        if name in decision.taken_back:
             logger.warning("worker %s is replaced: %s", name, reason)
             pool.lost += 1
             pool.last_loss = f"{name}: {reason}"
-    for name, reason in decision.leave.items():
-        if name in inventory.units:
-            inventory.units[name].leaving = reason
+        if reason is not None:
+            unit.leaving = reason
             inventory.wanted.remove(name)
 
 
