@@ -98,7 +98,7 @@ class Controller(ClusterState, SchedulerPlugin):
                 Handler.GIVE_UP: removals.give_up,
                 Handler.BEGIN: removals.records.begin,
                 Handler.NOTICE: removals.notice,
-                Handler.POOLS: self._pools_remotely,
+                Handler.POOLS: lambda: pools_to_dict(self.pools()),
                 Handler.STATUS: self.status,
                 Handler.SCALE: self.scale,
                 Handler.APPLY: self.apply,
@@ -129,9 +129,6 @@ class Controller(ClusterState, SchedulerPlugin):
         self.spending.end()
 
     # For clients --------------------------------------------------------------------------------
-
-    def _pools_remotely(self) -> dict[str, dict[str, Any]]:
-        return pools_to_dict(self.pools())
 
     def apply(
         self,

@@ -139,7 +139,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         def fetch(keys: Collection[Any]) -> Any:
             return gather(worker, keys, total_nbytes, stimulus_id=stimulus_id)
 
-        return await fetch_arguments(self, worker, to_gather, fetch, self.code_of_calls.know)
+        return await fetch_arguments(self, worker, to_gather, fetch)
 
     def _begin(self) -> ThreadUsage:
         return ThreadUsage()
@@ -178,15 +178,13 @@ logger = logging.getLogger("scalable.worker")
 
 #: Fetches the values of some keys. The result is an event of Dask's worker.
 Fetch = Callable[[Collection[Any]], Awaitable[Any]]
-#: Fetches the code of a task, given its state on the worker.
-Know = Callable[[Any], Awaitable[None]]
 
 
 async def fetch_arguments(
-    worker: Worker, source: str, keys: Collection[Any], fetch: Fetch, know: Know
+    worker: PoolWorker, source: str, keys: Collection[Any], fetch: Fetch
 ) -> Any:
     """Fetch arguments of tasks from another worker. Tasks with unreadable arguments fail."""
-    await _use_code_of_calls(worker, keys, know)
+    await _use_code_of_calls(worker, keys)
     event = await fetch(keys)
     if unreadable(event) is None:
         return event
@@ -210,13 +208,13 @@ async def fetch_arguments(
     return event if read is None else with_data(read, data)
 
 
-async def _use_code_of_calls(worker: Worker, keys: Collection[Any], know: Know) -> None:
+async def _use_code_of_calls(worker: PoolWorker, keys: Collection[Any]) -> None:
     """Load the code of the tasks that wait for keys, before the values are unpickled."""
     importer = here()
     if importer is None:
         return
     for call in waiting_calls(worker, keys):
-        await know(call)
+        await worker.code_of_calls.know(call)
         if isinstance(call.run_spec, CarriedNode):
             importer.use(call.run_spec.code)
 
