@@ -547,12 +547,8 @@ class SentBundle:
     heard_at: float
     #: The bundle's task may have killed a worker: its start is reported first.
     suspected: bool
-    #: The bundle is known to have started.
-    begun: bool = False
     #: The worker was asked to give back the tasks if the bundle has not started.
     withdrawn: bool = False
-    #: All tasks of the bundle have run.
-    over: bool = False
     #: The bundle has arguments that can be uploaded again if they are lost.
     renewable: bool = False
     #: A refusal for lack of workers means that the pool has none. Otherwise it may come from a task

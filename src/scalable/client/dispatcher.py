@@ -114,7 +114,7 @@ class Dispatcher:
     @property
     def idle(self) -> bool:
         """True if no task waits or runs, and the scheduler has recorded the end of all bundles."""
-        return self.in_flight.idle and self.held.idle and not self._waiting()
+        return not self.in_flight and self.held.idle and not self._waiting()
 
     def find(self, future: CallFuture) -> Whereabouts | None:
         """Return the position of a task of this executor, or None for any other task."""

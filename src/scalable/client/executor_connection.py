@@ -230,19 +230,9 @@ class ExecutorConnection:
         (result,) = await gather(self._client, [future], direct=is_near(self._client))
         return result
 
-    def explain_losses(
-        self,
-        errors: Mapping[int, KilledWorker],
-        key: Any,
-        then: Callable[[Mapping[int, KilledWorker]], None],
-    ) -> None:
-        """Add the reasons to lost tasks' errors, and call ``then`` with the errors by position."""
-        self.call_soon(self._explain, errors, key, then)
-
-    async def _explain(
-        self, errors: Mapping[int, KilledWorker], key: Any, then: Callable[..., None]
-    ) -> None:
-        then({p: await with_reasons(self._client, error, key) for p, error in errors.items()})
+    async def explained(self, error: KilledWorker, key: Any) -> KilledWorker:
+        """Return a lost task's error with the reasons why its workers were lost."""
+        return await with_reasons(self._client, error, key)
 
     def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
         """Report a lost bundle's failed tasks: position, error class, message and arguments."""

@@ -56,28 +56,22 @@ class BundlesInFlight:
         self._line, self._options, self._sizing = line, options, sizing
         self._put_back, self._dispatch = put_back, dispatch
         self._fail_waiting = fail_waiting
+        #: The bundles whose Dask tasks have not finished.
         self._bundles: dict[str, SentBundle] = {}
         #: Those among them that are not known to have started, in the order in which they were
         #: sent.
         self._unbegun: dict[str, SentBundle] = {}
-        #: Bundles whose tasks all have an outcome, but whose Dask tasks have not finished.
-        self._ending: dict[str, SentBundle] = {}
         self._withdrawals, self._will_look = Withdrawals(), False
         self.sent_before, self.first_tries = SentBefore(), FirstTries()
 
     def __len__(self) -> int:
-        """Return the number of bundles with a task that has no outcome yet."""
+        """Return the number of bundles whose Dask tasks have not finished."""
         return len(self._bundles)
 
     @property
     def unfinished(self) -> int:
         """Number of tasks that were sent and have not finished. May be read in any thread."""
         return sum(len(bundle.open) for bundle in list(self._bundles.values()))
-
-    @property
-    def idle(self) -> bool:
-        """True if all bundles and their Dask tasks have finished."""
-        return not self._bundles and not self._ending
 
     @property
     def begun_bundles(self) -> int:
@@ -122,16 +116,14 @@ class BundlesInFlight:
     # Messages of workers ------------------------------------------------------------------------
 
     def begun(self, key: str) -> None:
-        if key in self._bundles:
+        if (bundle := self._unbegun.pop(key, None)) is not None:
             logger.debug("bundle %s has started", key)
-            self._bundles[key].begun = True
-            if (begun := self._unbegun.pop(key, None)) is not None:
-                self._withdrawals.began(begun)
+            self._withdrawals.began(bundle)
             self.withdraw()
 
-    def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
+    def outcomes(self, key: str, outcomes: bytes, busy_s: float) -> None:
         """Store outcomes, a pickled tuple of positions, values, kinds and measurements.
-        ``busy_s`` is the worker's time for them in seconds. ``over`` marks the last outcomes.
+        ``busy_s`` is the worker's time for them in seconds.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -140,19 +132,15 @@ class BundlesInFlight:
         ended = [bundle.numbers[position] for position in positions]
         all_open = bundle.open.issuperset(positions)
         bundle.open.difference_update(positions)
-        if ended:
-            self._sizing.observe(len(ended), busy_s)
-            self._sizing.received(len(ended), len(outcomes))
-            if measured is not None:
-                self._store_measures(bundle, ended, measured)
-            if all_open and not kinds:
-                bundle.pending.settle_values(ended, values)
-            else:
-                self._settle(bundle, positions, values, kinds)
+        self._sizing.observe(len(ended), busy_s)
+        self._sizing.received(len(ended), len(outcomes))
+        if measured is not None:
+            self._store_measures(bundle, ended, measured)
+        if all_open and not kinds:
+            bundle.pending.settle_values(ended, values)
+        else:
+            self._settle(bundle, positions, values, kinds)
         bundle.heard_at = time.monotonic()
-        bundle.over = over
-        if over and not bundle.kept:
-            self._end(bundle)
 
     def _settle(
         self,
@@ -211,13 +199,11 @@ class BundlesInFlight:
         function = bundle.pending.function(bundle.numbers[number])
         bundle.fail([number], too_long(function, self._options.timeout_s or 0.0))
         self._line.call_later(INTERRUPT_GRACE_S / 2, partial(self._release_unended, key))
-        if not bundle.open:
-            self._end(bundle)
 
     def _release_unended(self, key: str) -> None:
         """Release the bundle of a task that does not stop, so that Dask does not rerun it."""
-        bundle = self._ending.get(key) or self._bundles.get(key)
-        if bundle is not None and not bundle.over:
+        bundle = self._bundles.get(key)
+        if bundle is not None and bundle.future is not None and not bundle.future.done():
             self._release(key)
 
     # News of Dask tasks -------------------------------------------------------------------------
@@ -266,10 +252,10 @@ class BundlesInFlight:
         """Handle a bundle whose Dask task has failed or whose worker was lost."""
         bundle = self._bundles.get(key)
         if bundle is None:
-            self._release(key)
             return
         if isinstance(error, KilledWorker):
-            again, given_up = judge_loss(bundle, error, self._sizing.mean_s or 0.0)
+            begun, call_s = key not in self._unbegun, self._sizing.mean_s or 0.0
+            again, given_up = judge_loss(bundle, error, call_s, begun=begun)
             logger.debug(
                 "bundle %s was lost with worker %s: %d of its tasks are queued again",
                 key, error.last_worker, len(again),
@@ -280,7 +266,7 @@ class BundlesInFlight:
             self._wait_again(bundle, again)
             if given_up:
                 bundle.open = set(given_up)
-                self._line.explain_losses(given_up, key, partial(self._give_up, bundle))
+                self._line.call_soon(self._give_up, bundle, given_up)
                 return
         else:
             logger.debug("bundle %s has failed: %r", key, error)
@@ -292,9 +278,10 @@ class BundlesInFlight:
         bundle.open.clear()
         self._release(key)
 
-    def _give_up(self, bundle: SentBundle, errors: Mapping[int, KilledWorker]) -> None:
+    async def _give_up(self, bundle: SentBundle, errors: Mapping[int, KilledWorker]) -> None:
         """Fail tasks that have lost too many workers, and report the reasons."""
-        errors = {p: error for p, error in errors.items() if p in bundle.left()}
+        explained = {p: await self._line.explained(e, bundle.key) for p, e in errors.items()}
+        errors = {p: error for p, error in explained.items() if p in bundle.left()}
         losses = described_losses(bundle, errors)
         self._line.tell_given_up(bundle.key, losses)
         for position, _, _, arguments in losses:
@@ -328,8 +315,8 @@ class BundlesInFlight:
 
     def withdraw_calls_of(self, pending: PendingCalls) -> None:
         """Withdraw the unstarted bundles of cancelled tasks."""
-        for bundle in self._bundles.values():
-            if bundle.pending is pending and not bundle.begun:
+        for bundle in self._unbegun.values():
+            if bundle.pending is pending:
                 logger.debug("bundle %s is recalled, because its tasks are cancelled", bundle.key)
                 self._line.interrupt(bundle.key, EVERY)
 
@@ -347,42 +334,29 @@ class BundlesInFlight:
         """Fail every task that was sent and has not finished."""
         for bundle in list(self._bundles.values()):
             bundle.fail(list(bundle.open), error)
-            self._bundles.pop(bundle.key, None)
-            self._unbegun.pop(bundle.key, None)
-        self._ending.clear()
+        self._bundles.clear()
+        self._unbegun.clear()
 
     # Ending -------------------------------------------------------------------------------------
 
     def _wait_again(self, bundle: SentBundle, positions: Sequence[int]) -> None:
         self._put_back(bundle.pending, [bundle.numbers[position] for position in positions])
 
-    def _end(self, bundle: SentBundle) -> None:
-        """Stop counting a bundle as running, and queue its unfinished tasks again."""
-        self._bundles.pop(bundle.key, None)
-        self._unbegun.pop(bundle.key, None)
-        self._ending[bundle.key] = bundle
-        if left := bundle.left():  # cancelled with its bundle, or without a message
-            logger.debug(
-                "bundle %s has finished, %d of its tasks are queued again", bundle.key, len(left)
-            )
-            self.sent_before.note(bundle, [p for p in left if p in bundle.kept] or left[:1])
-            self.first_tries.note(
-                bundle, left if bundle.begun else bundle.first_tries.keys() & left
-            )
-            self._wait_again(bundle, left)
-        self._dispatch()
-
     def _release(self, key: str) -> None:
-        """Release the Dask task of a bundle, and stop tracking the bundle."""
-        bundle = self._ending.pop(key, None) or self._bundles.get(key)
+        """Release the Dask task of a bundle, and queue its unfinished tasks again."""
+        bundle = self._bundles.pop(key, None)
         if bundle is None:
             return
-        if bundle.key in self._bundles:
-            self._end(bundle)
-            del self._ending[key]
+        begun = self._unbegun.pop(key, None) is None
+        if left := bundle.left():  # cancelled with its bundle, or without a message
+            logger.debug("bundle %s has finished, %d of its tasks are queued again", key, len(left))
+            self.sent_before.note(bundle, [p for p in left if p in bundle.kept] or left[:1])
+            self.first_tries.note(bundle, left if begun else bundle.first_tries.keys() & left)
+            self._wait_again(bundle, left)
         self._line.forget_bundle(key)
         if bundle.future is not None:
             bundle.future.release()
+        self._dispatch()
 
 
 # Losses -------------------------------------------------------------------------------------------
@@ -394,14 +368,14 @@ MOST_SUSPECTS = 256
 
 
 def judge_loss(
-    bundle: SentBundle, error: KilledWorker, call_s: float
+    bundle: SentBundle, error: KilledWorker, call_s: float, *, begun: bool
 ) -> tuple[list[int], dict[int, KilledWorker]]:
     """Return the positions of tasks to run again, and the errors of those to give up.
     A task is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` if memory ran out.
     ``call_s`` is the mean duration of the tasks in seconds.
     """
     left = bundle.left()
-    if bundle.suspected and not bundle.begun:
+    if bundle.suspected and not begun:
         return left, {}
     # The tasks that were running, or that have finished since the last message.
     unsure = 1 if bundle.suspected else min(MOST_SUSPECTS, 1 + int(2 * TELL_S / max(call_s, 1e-6)))

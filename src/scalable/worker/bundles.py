@@ -58,7 +58,6 @@ from scalable.protocol.operations import (
     too_long,
 )
 from scalable.worker.outcomes import (
-    NO_CALLS,
     BundleCounts,
     EndedCall,
     EndedCalls,
@@ -235,7 +234,7 @@ class BundleRun:
                 timings.append(self._counts.entry())
                 if self._counts.outcomes:
                     timings.append(cache_addition(self._counts.outcomes))
-                self._send_outcomes(last, time.perf_counter(), over=True)
+                self._send_outcomes(last, time.perf_counter())
         finally:
             self._over = True
         return self._kept
@@ -390,13 +389,13 @@ class BundleRun:
         self._counts.ran(ended.numbers, ended.durations)
         return ended
 
-    def _send_outcomes(self, ended: EndedCalls | None, now: float, *, over: bool = False) -> None:
+    def _send_outcomes(self, ended: EndedCalls | None, now: float) -> None:
         busy_s, self._sent_at = now - self._sent_at, now
-        if ended is not None or over:
-            outcomes = NO_CALLS if ended is None else ended.message(self._measured(ended))
+        if ended is not None:
             if getattr(self._worker, "output", None) is not None:
                 self._worker.loop.add_callback(self._worker.send_printed)
-            self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s, over=over)
+            outcomes = ended.message(self._measured(ended))
+            self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s)
 
     def _measured(self, ended: EndedCalls) -> Any:
         """Record tasks' measurements. Return the measurements that the client collects, or None."""

@@ -64,9 +64,6 @@ class EndedCalls:
         return dump((self.numbers, list(self.values), self.kinds, measured))
 
 
-NO_CALLS = dump(((), [], {}, None))
-
-
 def is_small(value: Any) -> bool:
     """Return whether a result is sent as it is, without pickling."""
     kind = type(value)  # compared by identity: a class may have an equality of its own, or no hash

@@ -67,9 +67,9 @@ class Sent:
     def dispatch(self):
         self.dispatched += 1
 
-    def hear(self, positions, values, kinds=None, *, over=True):
+    def hear(self, positions, values, kinds=None):
         outcomes = dump((positions, values, kinds or {}, None))
-        self.in_flight.outcomes("key", outcomes, 0.1, over=over)
+        self.in_flight.outcomes("key", outcomes, 0.1)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def sent():
 
 
 def test_a_second_outcome_of_a_call_changes_nothing(sent):
-    sent.hear([0], [1], over=False)
+    sent.hear([0], [1])
     sent.hear([0, 1], [7, 2])
     assert sent.calls.collect() == [1, 2]
 
@@ -93,7 +93,7 @@ def test_a_bundle_is_released_when_only_cancelled_calls_are_left(sent):
 
 
 def test_the_call_that_was_running_is_sent_again_with_the_key_of_its_lost_bundle(sent):
-    sent.hear([0], [1], over=False)
+    sent.hear([0], [1])
     sent.in_flight.erred("key", KilledWorker("key", LOST, 0))
     assert sent.in_flight.sent_before.take(sent.calls, [2]) == {}
     assert sent.in_flight.sent_before.take(sent.calls, [1, 2]) == {"after": "key", "again": 1}
@@ -144,7 +144,7 @@ def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
 
 
 def test_messages_about_other_bundles_change_nothing(sent):
-    sent.in_flight.outcomes("other", b"", 0.0, over=True)
+    sent.in_flight.outcomes("other", b"", 0.0)
     sent.in_flight.returned("other", [0])
     sent.in_flight.timed_out("other", 0)
     sent.in_flight.begun("other")

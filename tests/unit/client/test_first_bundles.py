@@ -83,11 +83,16 @@ def offered():
         dispatcher.close()
 
 
+def finish(dispatcher, key, seconds=1e-6):
+    """Report the outcome of a bundle's only task, and the end of the bundle."""
+    dispatcher.in_flight.outcomes(key, dump((range(1), ["x"], {}, None)), seconds)
+    dispatcher.in_flight.in_memory(key)
+
+
 def test_few_bundles_are_sent_until_the_length_of_calls_is_known(offered):
     line, dispatcher = offered(5000, 50_000)
     assert len(line.sent) == FIRST
-    told = dump((range(1), ["x"], {}, None))
-    dispatcher.in_flight.outcomes(line.sent[0], told, 1e-6, over=True)
+    finish(dispatcher, line.sent[0])
     line.run_soon()
     # Each bundle is a share of what is left.
     assert len(line.sent) <= FIRST + SHARES * (2 + math.log(50_000 / SHARES))
@@ -123,16 +128,15 @@ def test_no_more_bundles_are_sent_while_the_first_ones_have_not_begun(offered):
 def test_a_turn_of_the_event_loop_ends_in_time_and_another_sends_the_rest(offered, monkeypatch):
     monkeypatch.setattr(dispatching, "TURN_S", 0.0)
     line, dispatcher = offered(5000, 5000)
-    dispatcher.in_flight.outcomes(line.sent[0], dump((range(1), ["x"], {}, None)), 1.0, over=True)
+    finish(dispatcher, line.sent[0], 1.0)
     assert line.run_soon() == 1
     assert len(line.sent) == 5000
 
 
 def test_ends_of_many_bundles_make_one_look_for_calls_to_send(offered):
     line, dispatcher = offered(5000, 50_000)
-    told = dump((range(1), ["x"], {}, None))
     for key in list(line.sent):
-        dispatcher.in_flight.outcomes(key, told, 1e-6, over=True)
+        finish(dispatcher, key)
     looks = [function for function, _ in line.soon if function == dispatcher._dispatch]
     assert len(looks) == 1
 
