@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
+import uuid
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import chain, count, repeat
-from typing import Any, Protocol
+from typing import Any
 
 from dask.utils import funcname
 from distributed import Future
@@ -24,31 +26,51 @@ from scalable.protocol.operations import Calls
 from scalable.protocol.synchronous import wait_for_change
 from scalable.units import seconds_of
 
-#: Result and exception of a task, of which one is None.
-ValueOrError = tuple[Any, BaseException | None]
 
-
-class PendingCalls(Protocol):
+class PendingCalls(ABC):
     """Group of waiting tasks. A *number* (an index or a future) identifies each task."""
 
     #: True if the client collects the measurements of each task.
-    profile: bool
-    #: True if other groups take turns with this one, which may never become empty.
-    takes_turns: bool
+    profile = False
+
+    def __init__(self, condition: threading.Condition) -> None:
+        #: With the id of a task, it names the task in all bundles with which it is sent.
+        self.id = uuid.uuid4().hex
+        self._condition = condition
+        #: Id and number of each task that was put back: a heap, so that the earliest is sent first.
+        self._again: list[tuple[int, Any]] = []
+        #: Number of lost workers by id of the task that was running.
+        self._losses: dict[int, int] = {}
+        #: Key of the lost bundle by id of a task that is not sent again yet.
+        self._lost_with: dict[int, str] = {}
 
     @property
     def stays(self) -> bool:
         """True if tasks may still be added. The group then stays in the backlog even if empty."""
+        return True
 
+    @property
+    def takes_turns(self) -> bool:
+        """True if other groups take turns with this one, which may never become empty."""
+        return False
+
+    @abstractmethod
     def __len__(self) -> int:
         """Return the number of waiting tasks."""
 
+    @abstractmethod
+    def ids(self, numbers: Sequence[Any]) -> Sequence[int]:
+        """Return the ids of tasks. Tasks that were added earlier have smaller ids."""
+
+    @abstractmethod
     def take(self, count: int) -> list[Any]:
         """Remove at most ``count`` waiting tasks, and return their numbers."""
 
+    @abstractmethod
     def function(self, number: Any) -> Callable[..., Any]:
         """Return the function of a task."""
 
+    @abstractmethod
     def calls(
         self, numbers: Sequence[Any], index: Callable[[Callable[..., Any]], int]
     ) -> tuple[list[Any], Calls]:
@@ -56,57 +78,93 @@ class PendingCalls(Protocol):
         ``index`` returns a function's index in the bundle. Tasks that cannot be pickled fail.
         """
 
-    def sent(self, numbers: Sequence[Any], bundle: str) -> None:
-        """Record the key of the bundle in which the given tasks are sent."""
+    @abstractmethod
+    def settle(
+        self,
+        numbers: Sequence[Any],
+        values: Sequence[Any],
+        errors: Sequence[BaseException | None] | None = None,
+    ) -> None:
+        """Store the results or errors of tasks that have none, as far as a caller waits for them.
+        ``errors`` is None if all tasks have succeeded.
+        """
 
-    def settle(self, numbers: Sequence[Any], outcomes: Sequence[ValueOrError]) -> None:
-        """Store the results or errors of tasks. Skip tasks that already have one."""
+    def fail(self, numbers: Sequence[Any], error: BaseException) -> None:
+        """Fail the tasks that have not finished."""
+        numbers = [number for number in numbers if not self.is_over(number)]
+        self.settle(numbers, [None] * len(numbers), [error] * len(numbers))
 
-    def settle_values(self, numbers: Sequence[Any], values: Sequence[Any]) -> None:
-        """Store the results of tasks that have no result or error yet."""
+    def measured(self, numbers: Sequence[Any], measures: MeasuredCalls) -> None:  # noqa: B027
+        """Store the measurements of tasks, if users can read them. Their results follow."""
 
-    def measured(self, numbers: Sequence[Any], measures: MeasuredCalls) -> None:
-        """Store the measurements of tasks. Called before their results are stored."""
-
-    def put_back(self, numbers: Sequence[Any]) -> None:
-        """Put tasks back among the waiting ones, keeping their order."""
-
-    def lost(self, number: Any) -> int:
-        """Count another lost worker of a task, and return the number of its lost workers."""
-
-    def suspects(self, number: Any) -> bool:
-        """Return whether a worker was lost while it ran the given task."""
-
-    def end(self, error: BaseException) -> None:
-        """Accept no more tasks. Callers waiting for a task that was never added get the error."""
-
+    @abstractmethod
     def is_over(self, number: Any) -> bool:
         """Return whether the given task has finished, or no caller waits for it any more."""
 
+    def end(self, error: BaseException) -> None:  # noqa: B027 - only readers add tasks late
+        """Accept no more tasks. Callers waiting for a task that was never added get the error."""
 
-class SingleCalls:
+    def sent(self, numbers: Sequence[Any], bundle: str) -> None:  # noqa: B027 - without futures
+        """Record the key of the bundle in which the given tasks are sent."""
+
+    def put_back(self, numbers: Sequence[Any]) -> None:
+        """Put tasks back among the waiting ones, keeping their order."""
+        for call, number in zip(self.ids(numbers), numbers, strict=True):
+            if not self.is_over(number):
+                heappush(self._again, (call, number))
+
+    def lost(self, number: Any) -> int:
+        """Count another lost worker of a task, and return the number of its lost workers."""
+        (call,) = self.ids([number])
+        self._losses[call] = self._losses.get(call, 0) + 1
+        return self._losses[call]
+
+    def suspects(self, numbers: Sequence[Any]) -> list[Any]:
+        """Return the tasks during which a worker was lost."""
+        if not self._losses:
+            return []
+        both = zip(self.ids(numbers), numbers, strict=True)
+        return [number for call, number in both if call in self._losses]
+
+    def note_lost(self, numbers: Sequence[Any], bundle: str) -> None:
+        """Record that these tasks may have started in a lost bundle, and are sent again."""
+        self._lost_with.update(dict.fromkeys(self.ids(numbers), bundle))
+
+    def resent(self, numbers: Sequence[Any]) -> dict[str, Any]:
+        """Return the annotation of a bundle with resent tasks, and forget these tasks.
+        ``after`` is the key of the first one's lost bundle, ``again`` the number of tasks from that
+        bundle. The annotation is empty if no task was lost before.
+        """
+        if not self._lost_with:
+            return {}
+        found = [self._lost_with.pop(call, None) for call in self.ids(numbers)]
+        keys = [key for key in found if key is not None]
+        return {"after": keys[0], "again": keys.count(keys[0])} if keys else {}
+
+
+class SingleCalls(PendingCalls):
     """Waiting tasks, each identified by its future."""
 
-    profile = stays = True
-    takes_turns = False
+    profile = True
 
     def __init__(self, condition: threading.Condition) -> None:
-        self._condition = condition
+        super().__init__(condition)
         self._waiting: deque[CallFuture] = deque()
-        #: Creation time, number and future of each task that was put back: a heap, so that the
-        #: earliest is sent first.
-        self._again: list[tuple[float, int, CallFuture]] = []
-        self._numbers = count()
+        self._ids = count()
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._again)
 
     def add(self, future: CallFuture) -> None:
+        future.id = next(self._ids)
         self._waiting.append(future)
+
+    def ids(self, numbers: Sequence[CallFuture]) -> list[int]:
+        return [future.id for future in numbers]
 
     def position(self, future: CallFuture) -> int | None:
         """Return how many tasks wait ahead of the given one, or None if it is not waiting."""
-        waiting = chain((future for _, _, future in sorted(self._again)), list(self._waiting))
+        waiting = chain((future for _, future in sorted(self._again)), list(self._waiting))
         return next((i for i, each in enumerate(waiting) if each is future), None)
 
     def take(self, count: int) -> list[CallFuture]:
@@ -146,7 +204,7 @@ class SingleCalls:
                 try:
                     last, place = function, index(function)
                 except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-                    self.settle([future], [(None, error)])
+                    self.fail([future], error)
                     continue
             indexes.append(place)
             sent.append(future)
@@ -158,14 +216,13 @@ class SingleCalls:
         for future in numbers:
             future.bundle = bundle
 
-    def settle(self, numbers: Sequence[CallFuture], outcomes: Sequence[ValueOrError]) -> None:
-        settle(
-            self._condition,
-            [(f, value, error) for f, (value, error) in zip(numbers, outcomes, strict=True)],
-        )
-
-    def settle_values(self, numbers: Sequence[CallFuture], values: Sequence[Any]) -> None:
-        settle(self._condition, zip(numbers, values, repeat(None)))
+    def settle(
+        self,
+        numbers: Sequence[CallFuture],
+        values: Sequence[Any],
+        errors: Sequence[BaseException | None] | None = None,
+    ) -> None:
+        settle(self._condition, zip(numbers, values, errors or repeat(None), strict=False))
 
     def measured(self, numbers: Sequence[CallFuture], measures: MeasuredCalls) -> None:
         for position, future in enumerate(numbers):
@@ -173,19 +230,8 @@ class SingleCalls:
 
     def put_back(self, numbers: Sequence[CallFuture]) -> None:
         for future in numbers:
-            if not future.done():
-                future.bundle = None
-                heappush(self._again, (future.made_at, next(self._numbers), future))
-
-    def lost(self, number: CallFuture) -> int:
-        number.losses += 1
-        return number.losses
-
-    def suspects(self, number: CallFuture) -> bool:
-        return number.losses > 0
-
-    def end(self, error: BaseException) -> None:
-        """Do nothing: each task has a future, so no caller waits for a missing task."""
+            future.bundle = None
+        super().put_back(numbers)
 
     def is_over(self, number: CallFuture) -> bool:
         return number.done()
@@ -210,50 +256,73 @@ _CANCELLED: Any = (_do_nothing, (), {})
 MISSING: Any = object()
 #: Error of a task or None, and its result: a list, so that no other reference to the result exists.
 Outcome = list[Any]
+#: Number of outcomes that are not taken yet, in multiples of the tasks that keep slots busy, at
+#: which no more arguments are read.
+MOST_UNTAKEN = 4
+#: Share of the capacity that has to be free before reading continues, so that it rarely does.
+FREE = 0.25
 
 
-class MappedCalls:
-    """Waiting tasks of one function, with one list of results instead of single futures."""
-
-    profile = stays = takes_turns = False
+class MappedCalls(PendingCalls):
+    """Tasks of one function, without a future for each of them.
+    ``rows`` contains the arguments of all tasks. If it is None, :meth:`read` adds them.
+    """
 
     def __init__(
         self,
         condition: threading.Condition,
         function: Callable[..., Any],
-        arguments: Sequence[Sequence[Any]],
+        rows: Sequence[tuple[Any, ...]] | None = None,
         *,
         ordered: bool = True,
     ) -> None:
-        self._condition = condition
+        super().__init__(condition)
         self._function = function
-        self._arguments: Any = arguments
-        self._results: Any = [MISSING] * len(arguments)
-        self._total = len(arguments)
+        #: True if there may be any number of tasks, so that nothing is kept for longer than needed.
+        self._reads = rows is None
+        #: Arguments and results by number.
+        self._arguments: Any = {} if rows is None else rows
+        self._results: Any = {} if rows is None else [MISSING] * len(rows)
         self._errors: dict[int, BaseException] = {}
-        self._begun = 0
-        #: Heap of tasks that were put back, so that the earliest is sent first.
-        self._again: list[int] = []
-        self._losses: dict[int, int] = {}
+        #: Numbers of tasks that were added, sent, settled, and whose outcomes were taken.
+        self._total = len(self._results)
+        self._begun = self._settled = self._taken = 0
         #: Numbers in the order of arrival, or None to return outcomes in the order of the
         #: arguments.
         self._arrived: deque[int] | None = None if ordered else deque()
-        self._left = len(arguments)
+        #: Number of taken outcomes at which reading continues. It is infinite while it does not
+        #: wait.
+        self._goes_on_at = math.inf
+        self._exhausted = not self._reads
+        self.read_error: BaseException | None = None
         #: True if no caller waits for the unfinished tasks any more.
         self.cancelled = False
         #: Called when all tasks have a result or error.
         self.on_end: Callable[[], None] | None = None
 
+    @property
+    def stays(self) -> bool:
+        return not (self._exhausted or self.cancelled)
+
+    @property
+    def takes_turns(self) -> bool:
+        return self.stays
+
     def __len__(self) -> int:
         return 0 if self.cancelled else self._total - self._begun + len(self._again)
+
+    def ids(self, numbers: Sequence[int]) -> Sequence[int]:
+        return numbers
 
     def take(self, count: int) -> list[int]:
         if self.cancelled:
             return []
-        taken = [heappop(self._again) for _ in range(min(count, len(self._again)))]
+        taken = [heappop(self._again)[-1] for _ in range(min(count, len(self._again)))]
         end = min(self._begun + count - len(taken), self._total)
         taken.extend(range(self._begun, end))
         self._begun = end
+        if self._goes_on_at < math.inf:
+            self._wake_reader()
         return taken
 
     def function(self, number: int) -> Callable[..., Any]:
@@ -266,68 +335,37 @@ class MappedCalls:
         try:
             index(self._function)
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-            self.settle(numbers, [(None, error)] * len(numbers))
+            self.fail(numbers, error)
             return [], (None, [], None)
         return list(numbers), (None, [self._arguments[number] for number in numbers], None)
 
-    def sent(self, numbers: Sequence[int], bundle: str) -> None:
-        """Ignore the bundle: without futures, a user cannot cancel single tasks."""
-
-    def end(self, error: BaseException) -> None:
-        """Do nothing, since all tasks are added at the start."""
-
-    def measured(self, numbers: Sequence[int], measures: MeasuredCalls) -> None:
-        """Ignore measurements: without futures, a user cannot read them."""
-
-    def settle_values(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
+    def settle(
+        self,
+        numbers: Sequence[int],
+        values: Sequence[Any],
+        errors: Sequence[BaseException | None] | None = None,
+    ) -> None:
         results = self._results
         with self._condition:
+            if errors is not None:  # first, because results are read without the lock
+                self._errors.update(
+                    (n, e) for n, e in zip(numbers, errors, strict=True) if e is not None
+                )
             for number, value in zip(numbers, values, strict=True):
                 results[number] = value
-            over = self._count_settled(numbers)
+            if self._reads:
+                for number in numbers:
+                    del self._arguments[number]
+            if self._arrived is not None:
+                self._arrived.extend(numbers)
+            self._settled += len(numbers)
+            over = self._exhausted and self._settled == self._total
+            self._condition.notify_all()
         if over and self.on_end is not None:
             self.on_end()
-
-    def settle(self, numbers: Sequence[int], outcomes: Sequence[ValueOrError]) -> None:
-        settled = []
-        with self._condition:
-            for number, (value, error) in zip(numbers, outcomes, strict=True):
-                if self._is_settled(number):
-                    continue
-                if error is None:
-                    self._results[number] = value
-                else:
-                    self._errors[number] = error
-                settled.append(number)
-            over = self._count_settled(settled)
-        if over and self.on_end is not None:
-            self.on_end()
-
-    def _count_settled(self, numbers: Sequence[int]) -> bool:
-        """Wake waiting threads, and return whether all tasks have finished. Needs the lock."""
-        self._left -= len(numbers)
-        if self._arrived is not None:
-            self._arrived.extend(numbers)
-        self._condition.notify_all()
-        return self._left == 0
-
-    def put_back(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            if not self.is_over(number):
-                heappush(self._again, number)
-
-    def lost(self, number: int) -> int:
-        self._losses[number] = self._losses.get(number, 0) + 1
-        return self._losses[number]
-
-    def suspects(self, number: int) -> bool:
-        return number in self._losses
 
     def is_over(self, number: int) -> bool:
-        return self.cancelled or self._is_settled(number)
-
-    def _is_settled(self, number: int) -> bool:
-        return self._results[number] is not MISSING or number in self._errors
+        return self.cancelled or self._results[number] is not MISSING
 
     def cancel(self) -> None:
         """Drop all unfinished tasks."""
@@ -358,15 +396,24 @@ class MappedCalls:
 
     def _is_end(self, position: int) -> bool:
         """Return whether no outcomes are left after the first ``position`` ones."""
-        return position >= self._total
+        if not self._exhausted or position < self._total:
+            return False
+        if self.read_error is not None:
+            raise self.read_error
+        return True
 
     def _is_there(self, position: int) -> bool:
         """Return whether the task at a position exists and has finished."""
-        return position < self._total and self._is_settled(position)
+        return position < self._total and self._results[position] is not MISSING
 
     def _pop(self, number: int) -> Any:
         """Remove and return the result of a task."""
+        self._taken += 1
+        if self._taken >= self._goes_on_at:
+            self._wake_reader()
         value, self._results[number] = self._results[number], None
+        if self._reads:
+            del self._results[number]
         return value
 
     def _await(self, position: int, time_left: Callable[[], float | None]) -> int | None:
@@ -397,43 +444,6 @@ class MappedCalls:
             raise self._errors[min(self._errors)]
         return self._results  # type: ignore[no-any-return]
 
-
-# Streamed arguments -------------------------------------------------------------------------------
-
-#: Number of outcomes that are not taken yet, in multiples of the tasks that keep slots busy, at
-#: which no more arguments are read.
-MOST_UNTAKEN = 4
-#: Share of the capacity that has to be free before reading continues, so that it rarely does.
-FREE = 0.25
-
-
-class StreamedCalls(MappedCalls):
-    """Tasks for the elements of an iterator, which may be endless."""
-
-    takes_turns = True
-
-    def __init__(
-        self,
-        condition: threading.Condition,
-        function: Callable[..., Any],
-        *,
-        ordered: bool = True,
-    ) -> None:
-        super().__init__(condition, function, [], ordered=ordered)
-        #: Arguments of each task without an outcome, and results that were not taken, by number.
-        self._arguments, self._results = {}, {}
-        self._taken = 0
-        #: Number of taken outcomes at which reading continues. It is infinite while it does not
-        #: wait.
-        self._goes_on_at = math.inf
-        self._exhausted = False
-        self.read_error: BaseException | None = None
-
-    @property
-    def stays(self) -> bool:  # type: ignore[override]
-        """True if more tasks may be added."""
-        return not (self._exhausted or self.cancelled)
-
     # In the thread that reads -------------------------------------------------------------------
 
     def read(
@@ -449,9 +459,10 @@ class StreamedCalls(MappedCalls):
                 pass
         except BaseException as raised:  # noqa: BLE001 - next() of the results raises it
             error = raised
-        self._stop(error)
+        self.end(error)
 
-    def _stop(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None) -> None:
+        """Stop reading. The error follows the results of the tasks that were added."""
         with self._condition:
             if not self._exhausted:
                 self.read_error, self._exhausted = error, True
@@ -480,52 +491,21 @@ class StreamedCalls(MappedCalls):
             row = next(rows, None)
             if row is None:
                 return False
-            self._arguments[self._total] = row
+            self._arguments[self._total], self._results[self._total] = row, MISSING
             self._total += 1  # now the task is there for other threads
             room -= 1
             wake()
         return self.stays
+
+    def _wake_reader(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
 
     # In other threads ---------------------------------------------------------------------------
 
     def stop_reading(self) -> None:
         """Stop reading. Tasks that were added still run."""
         self._exhausted = True
-
-    def end(self, error: BaseException) -> None:
-        """Stop reading. The error follows the results of the tasks that were added."""
-        self._stop(error)
-
-    def take(self, count: int) -> list[int]:
-        taken = super().take(count)
-        if self._goes_on_at < math.inf:
-            self._wake_reader()
-        return taken
-
-    def _wake_reader(self) -> None:
-        with self._condition:
-            self._condition.notify_all()
-
-    def _count_settled(self, numbers: Sequence[int]) -> bool:
-        for number in numbers:
-            self._arguments.pop(number, None)
-        return super()._count_settled(numbers)
-
-    def _is_settled(self, number: int) -> bool:
-        return number not in self._arguments
-
-    def _is_end(self, position: int) -> bool:
-        if not self._exhausted or position < self._total:
-            return False
-        if self.read_error is not None:
-            raise self.read_error
-        return True
-
-    def _pop(self, number: int) -> Any:
-        self._taken += 1
-        if self._taken >= self._goes_on_at:
-            self._wake_reader()
-        return self._results.pop(number, None)
 
 
 # Sent bundles -------------------------------------------------------------------------------------
@@ -554,8 +534,6 @@ class SentBundle:
     #: A refusal for lack of workers means that the pool has none. Otherwise it may come from a task
     #: whose result is an argument.
     refusal_counts: bool = True
-    #: Name of the first attempt by position, for tasks that were sent before.
-    first_tries: dict[int, str] = field(default_factory=dict)
     #: Positions of the tasks whose results stay on the worker until they are fetched.
     kept: list[int] = field(default_factory=list)
     #: Future of the Dask task.
@@ -572,9 +550,13 @@ class SentBundle:
         """Return the positions of the tasks that a caller still waits for."""
         return sorted(p for p in self.open if not self.pending.is_over(self.numbers[p]))
 
-    def fail(self, positions: list[int], error: BaseException) -> None:
-        numbers = [self.numbers[position] for position in positions]
-        self.pending.settle(numbers, [(None, error)] * len(numbers))
+    def note_lost(self, positions: Iterable[int]) -> None:
+        """Record that tasks may have started in this bundle, and are sent again."""
+        self.pending.note_lost([self.numbers[position] for position in positions], self.key)
+
+    def fail(self, positions: Sequence[int], error: BaseException) -> None:
+        self.open.difference_update(positions)
+        self.pending.fail([self.numbers[position] for position in positions], error)
 
 
 # Options ------------------------------------------------------------------------------------------

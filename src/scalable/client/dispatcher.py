@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -153,7 +154,7 @@ class Dispatcher:
     def _fail_waiting(self, error: BaseException) -> None:
         for pending in list(self.backlog):
             numbers = pending.take(len(pending) or 1)
-            pending.settle(numbers, [(None, error)] * len(numbers))
+            pending.fail(numbers, error)
 
     def _dispatch(self) -> None:
         # Reset this first, so that a task that is added from now on wakes the dispatcher again.
@@ -189,10 +190,10 @@ class Dispatcher:
             if pending is None:
                 return
             numbers = pending.take(self._sizing.size(self._waiting(), slots))
-            suspects = [number for number in numbers if pending.suspects(number)]
+            suspects = pending.suspects(numbers)
             for number in suspects:
                 self._send(pending, [number])
-            if others := [n for n in numbers if not pending.suspects(n)] if suspects else numbers:
+            if others := [n for n in numbers if n not in suspects] if suspects else numbers:
                 self._send(pending, others)
             if pending.takes_turns:
                 self.backlog.rotate(-1)
@@ -244,17 +245,16 @@ class Dispatcher:
                     self._submit(pending, packed)
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
             error = ClusterError(f"the task could not be sent: {raised!r}")
-            pending.settle(numbers, [(None, error)] * len(numbers))
+            pending.fail(numbers, error)
 
     def _submit(self, pending: PendingCalls, packed: PackedCalls) -> None:
         numbers, options = packed.numbers, self.options
         self._sizing.sent(len(numbers), len(packed.payload))
         key = f"{options.name}-bundle-{uuid.uuid4()}"
-        suspected = pending.suspects(numbers[0])
+        suspected = bool(pending.suspects(numbers))
         calls = set(range(len(numbers)))
         bundle = SentBundle(key, pending, numbers, calls, time.monotonic(), suspected)
         bundle.refusal_counts = not packed.references
-        bundle.first_tries = self.in_flight.first_tries.take(pending, numbers)
         bundle.renewable = any(isinstance(r, Reference) for r in packed.references.values())
         header = {
             "key": key,
@@ -266,7 +266,9 @@ class Dispatcher:
             "confirm": suspected,
             "record": options.record_calls,
             "process": PROCESS if options.stream_output and not self._line.shows_output else "",
-            "first_tries": bundle.first_tries,
+            "group": pending.id,
+            # Not a list, whose items Dask would search for futures.
+            "ids": array("q", pending.ids(numbers)),
         }
         names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}
         self._task_name = names.pop() if len(names) == 1 else options.name
@@ -281,7 +283,7 @@ class Dispatcher:
                     BUNDLE_ANNOTATION: {
                         "calls": len(numbers),
                         "rows": options.record_calls,
-                        **self.in_flight.sent_before.take(pending, numbers),
+                        **pending.resent(numbers),
                     },
                     TASK_ANNOTATION: self._task_name,
                 },
@@ -400,7 +402,7 @@ class HeldCalls:
         del self._renewals[reference]
         for held in renewal.held:
             if failure is not None:
-                held.pending.settle(held.numbers, [(None, failure)] * len(held.numbers))
+                held.pending.fail(held.numbers, failure)
             self._release(held)
 
     def cancel_all(self) -> None:
@@ -412,7 +414,7 @@ class HeldCalls:
 
     def close(self, error: BaseException) -> None:
         for held in list(self._held):
-            held.pending.settle(held.numbers, [(None, error)] * len(held.numbers))
+            held.pending.fail(held.numbers, error)
         self._held.clear()
 
 
@@ -463,7 +465,7 @@ def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
             _, rows, named = calls
             function = pending.function(packed[0])
             parts = parts_of_call(function, rows[0], named[0] if named else None)
-            pending.settle(packed, [(None, unsendable(name_of(function), parts) or error)])
+            pending.fail(packed, unsendable(name_of(function), parts) or error)
         else:
             for number in packed:  # the other tasks may be fine
                 yield from pack(pending, [number])

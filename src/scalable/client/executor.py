@@ -21,7 +21,7 @@ from dask.sizeof import sizeof
 from distributed import Future
 from distributed.utils_comm import pack_data
 
-from scalable.client.backlog import MOST_UNTAKEN, MappedCalls, Outcome, SingleCalls, StreamedCalls
+from scalable.client.backlog import MOST_UNTAKEN, MappedCalls, Outcome, SingleCalls
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.futures import CallFuture, OwnCondition, call_futures_of, settle
@@ -122,7 +122,7 @@ class PoolExecutor(Executor):
             )
         rows = zip(*iterables, strict=False)
         if buffersize is not None:
-            many: MappedCalls = self._buffered(fn, rows, buffersize)
+            many = self._buffered(fn, rows, buffersize)
         elif len(iterables) == 1 and not isinstance(iterables[0], Sized):
             many = self._read(fn, rows)
         else:
@@ -139,8 +139,7 @@ class PoolExecutor(Executor):
                 many.cancel()
 
         given = results()
-        if isinstance(many, StreamedCalls):
-            weakref.finalize(given, many.stop_reading)
+        weakref.finalize(given, many.stop_reading)
         return given
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -359,7 +358,7 @@ class PoolExecutor(Executor):
 
     def _buffered(
         self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]], size: int
-    ) -> StreamedCalls:
+    ) -> MappedCalls:
         if not isinstance(size, int):
             raise TypeError("buffersize must be an integer or None")
         if size < 1:
@@ -373,7 +372,7 @@ class PoolExecutor(Executor):
         most: Callable[[], tuple[float, float]],
         *,
         ordered: bool = True,
-    ) -> StreamedCalls:
+    ) -> MappedCalls:
         streamed = self._streamed(fn, ordered=ordered)
 
         def most_while_open() -> tuple[float, float]:
@@ -387,7 +386,7 @@ class PoolExecutor(Executor):
         ).start()
         return streamed
 
-    def _read(self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]]) -> StreamedCalls:
+    def _read(self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]]) -> MappedCalls:
         """Read an iterator to its end in this thread, while its tasks already start."""
         streamed = self._streamed(fn)
         streamed.read(
@@ -400,9 +399,9 @@ class PoolExecutor(Executor):
             raise error
         return streamed
 
-    def _streamed(self, fn: Callable[..., Any], *, ordered: bool = True) -> StreamedCalls:
+    def _streamed(self, fn: Callable[..., Any], *, ordered: bool = True) -> MappedCalls:
         self._check_open()
-        streamed = StreamedCalls(self._condition, self._remembered(fn), ordered=ordered)
+        streamed = MappedCalls(self._condition, self._remembered(fn), ordered=ordered)
         self._offer(streamed)
         return streamed
 

@@ -105,7 +105,7 @@ class CallFuture(Future[_Result]):
     # A program may hold a million of them.
     __slots__ = (
         "_callbacks", "_condition", "_exception", "_on_cancel", "_result", "_state", "_waiting",
-        "bundle", "call", "home", "kept", "losses", "made_at", "measures", "on_outcome", "takers",
+        "bundle", "call", "home", "id", "kept", "made_at", "measures", "on_outcome", "takers",
     )  # fmt: skip
 
     def __init__(
@@ -125,8 +125,8 @@ class CallFuture(Future[_Result]):
         self.call = call
         #: Called with the future if it is cancelled while the task runs.
         self._on_cancel = on_cancel
-        #: Number of workers that were lost while they ran the task.
-        self.losses = 0
+        #: Id among the executor's single tasks, once its arguments are complete.
+        self.id = 0
         #: Measurements of the tasks of a message, and the position of this task among them.
         self.measures: tuple[MeasuredCalls, int] | None = None
         #: Number of tasks that take the result as an argument.

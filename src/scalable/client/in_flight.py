@@ -18,7 +18,7 @@ from typing import Any
 from distributed.scheduler import KilledWorker
 
 from scalable import settings
-from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, ValueOrError
+from scalable.client.backlog import CallOptions, PendingCalls, SentBundle
 from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.failures import with_package
 from scalable.client.futures import CallFuture, MeasuredCalls
@@ -34,7 +34,6 @@ from scalable.protocol.operations import (
     PICKLED,
     PLAIN,
     TELL_S,
-    first_try,
     too_long,
 )
 
@@ -62,7 +61,6 @@ class BundlesInFlight:
         #: sent.
         self._unbegun: dict[str, SentBundle] = {}
         self._withdrawals, self._will_look = Withdrawals(), False
-        self.sent_before, self.first_tries = SentBefore(), FirstTries()
 
     def __len__(self) -> int:
         """Return the number of bundles whose Dask tasks have not finished."""
@@ -130,16 +128,15 @@ class BundlesInFlight:
             return
         positions, values, kinds, measured = load(outcomes)
         ended = [bundle.numbers[position] for position in positions]
-        all_open = bundle.open.issuperset(positions)
-        bundle.open.difference_update(positions)
         self._sizing.observe(len(ended), busy_s)
         self._sizing.received(len(ended), len(outcomes))
         if measured is not None:
             self._store_measures(bundle, ended, measured)
-        if all_open and not kinds:
-            bundle.pending.settle_values(ended, values)
-        else:
+        if kinds or not bundle.open.issuperset(positions):
             self._settle(bundle, positions, values, kinds)
+        else:
+            bundle.open.difference_update(positions)
+            bundle.pending.settle(ended, values)
         bundle.heard_at = time.monotonic()
 
     def _settle(
@@ -149,16 +146,20 @@ class BundlesInFlight:
         values: Sequence[Any],
         kinds: Mapping[int, int],
     ) -> None:
-        numbers, outcomes = [], []
+        numbers, results, errors = [], [], []
         for position, value in zip(positions, values, strict=True):
             kind = kinds.get(position, PLAIN)
+            if position not in bundle.open:  # it was cancelled
+                continue
             if kind == KEPT:
                 bundle.kept.append(position)
-                bundle.open.add(position)
                 continue
+            bundle.open.remove(position)
             numbers.append(bundle.numbers[position])
-            outcomes.append(loaded(kind, value))
-        bundle.pending.settle(numbers, outcomes)
+            result, error = loaded(kind, value)
+            results.append(result)
+            errors.append(error)
+        bundle.pending.settle(numbers, results, errors)
 
     def _store_measures(
         self, bundle: SentBundle, numbers: Sequence[Any], measured: tuple[Any, ...]
@@ -182,7 +183,6 @@ class BundlesInFlight:
         given = [position for position in numbers if position in bundle.open]
         logger.debug("bundle %s takes long and returns %d tasks", key, len(given))
         bundle.open.difference_update(given)
-        self.first_tries.note(bundle, bundle.first_tries.keys() & given)
         self._wait_again(bundle, given)
         if bundle.open:
             self._dispatch()
@@ -195,7 +195,6 @@ class BundlesInFlight:
         if bundle is None or number not in bundle.open:
             return
         logger.debug("task %d of bundle %s ran for too long", number, key)
-        bundle.open.discard(number)
         function = bundle.pending.function(bundle.numbers[number])
         bundle.fail([number], too_long(function, self._options.timeout_s or 0.0))
         self._line.call_later(INTERRUPT_GRACE_S / 2, partial(self._release_unended, key))
@@ -225,7 +224,7 @@ class BundlesInFlight:
         for position, future in zip(bundle.kept, futures, strict=True):
             if future.call is not None and future.home is not None:  # else it was cancelled
                 future.kept = future.home.of(bundle.future, position, future.call)
-                bundle.pending.settle([future], [(None, None)])
+                bundle.pending.settle([future], [None])
         bundle.open.difference_update(bundle.kept)
         bundle.kept.clear()
         bundle.future = None  # it belongs to the references now
@@ -242,9 +241,10 @@ class BundlesInFlight:
         self._sizing.received(len(values), sum(map(sys.getsizeof, values.values())))
         for position in bundle.kept:
             if position in values:
-                outcome = await asyncio.to_thread(loaded, KEPT, values[position])
-                bundle.open.discard(position)
-                bundle.pending.settle([bundle.numbers[position]], [outcome])
+                value, raised = await asyncio.to_thread(loaded, KEPT, values[position])
+                if position in bundle.open:  # it may have been cancelled in the meantime
+                    bundle.open.remove(position)
+                    bundle.pending.settle([bundle.numbers[position]], [value], [raised])
         bundle.kept.clear()
         self._release(bundle.key)
 
@@ -261,8 +261,7 @@ class BundlesInFlight:
                 key, error.last_worker, len(again),
             )  # fmt: skip
             if again and again[0] < min(given_up, default=len(bundle.numbers)):
-                self.sent_before.note(bundle, again[:1])  # the one that was running, if any was
-            self.first_tries.note(bundle, again)
+                bundle.note_lost(again[:1])  # the one that was running, if any was
             self._wait_again(bundle, again)
             if given_up:
                 bundle.open = set(given_up)
@@ -347,11 +346,10 @@ class BundlesInFlight:
         bundle = self._bundles.pop(key, None)
         if bundle is None:
             return
-        begun = self._unbegun.pop(key, None) is None
+        self._unbegun.pop(key, None)
         if left := bundle.left():  # cancelled with its bundle, or without a message
             logger.debug("bundle %s has finished, %d of its tasks are queued again", key, len(left))
-            self.sent_before.note(bundle, [p for p in left if p in bundle.kept] or left[:1])
-            self.first_tries.note(bundle, left if begun else bundle.first_tries.keys() & left)
+            bundle.note_lost([p for p in left if p in bundle.kept] or left[:1])
             self._wait_again(bundle, left)
         self._line.forget_bundle(key)
         if bundle.future is not None:
@@ -393,49 +391,6 @@ def judge_loss(
     return [position for position in left if position not in given_up], given_up
 
 
-class FirstTries:
-    """Names of the first attempts of resent tasks. Checkpoints are stored under these names."""
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[PendingCalls, Any], str] = {}
-
-    def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
-        """Record resent tasks that may have started in this bundle or an earlier one."""
-        for position in positions:
-            name = bundle.first_tries.get(position) or first_try(bundle.key, position)
-            self._names[bundle.pending, bundle.numbers[position]] = name
-
-    def take(self, pending: PendingCalls, numbers: Sequence[Any]) -> dict[int, str]:
-        """Return the names of resent tasks by their position in a new bundle."""
-        if not self._names:
-            return {}
-        found = ((n, self._names.pop((pending, each), None)) for n, each in enumerate(numbers))
-        return {position: name for position, name in found if name is not None}
-
-
-class SentBefore:
-    """Lost bundles of resent tasks, by task."""
-
-    def __init__(self) -> None:
-        self._keys: dict[tuple[PendingCalls, Any], str] = {}
-
-    def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
-        """Record that these tasks of a lost bundle may have started, and are sent again."""
-        for position in positions:
-            self._keys[bundle.pending, bundle.numbers[position]] = bundle.key
-
-    def take(self, pending: PendingCalls, numbers: Iterable[Any]) -> dict[str, Any]:
-        """Return the annotation of a bundle with resent tasks, and forget these tasks.
-        ``after`` is the key of the first one's lost bundle, ``again`` the number of tasks from that
-        bundle. The annotation is empty if no task was sent before.
-        """
-        if not self._keys:
-            return {}
-        found = [self._keys.pop((pending, number), None) for number in numbers]
-        keys = [key for key in found if key is not None]
-        return {"after": keys[0], "again": keys.count(keys[0])} if keys else {}
-
-
 def described_losses(
     bundle: SentBundle, errors: Mapping[int, KilledWorker]
 ) -> list[tuple[int, str, str, str | None]]:
@@ -454,7 +409,7 @@ def described_losses(
 # Outcomes -----------------------------------------------------------------------------------------
 
 
-def loaded(kind: int, value: Any) -> ValueOrError:
+def loaded(kind: int, value: Any) -> tuple[Any, BaseException | None]:
     """Return the result and the error of a task. One of them is None.
     ``kind`` (see :mod:`scalable.protocol.operations`) determines the form of ``value``.
     """

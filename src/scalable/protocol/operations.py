@@ -97,11 +97,6 @@ Calls = tuple[
 ]
 
 
-def first_try(bundle: str, position: int) -> str:
-    """Return the name of a task's first attempt, made from its bundle's key and its position."""
-    return f"{bundle}:{position}"
-
-
 def too_long(function: Callable[..., Any], timeout_s: float) -> TimeoutError:
     """Return the error for a task that exceeded its time limit."""
     named = getattr(function, "__qualname__", repr(function))

@@ -54,7 +54,6 @@ from scalable.protocol.operations import (
     RETURNED,
     TELL_S,
     TIMED_OUT,
-    first_try,
     too_long,
 )
 from scalable.worker.outcomes import (
@@ -89,7 +88,7 @@ def run_bundle(
     Results are by position. ``header`` contains ``key``, ``client``, ``functions`` (digest and
     bytes of each), ``timeout_s`` or None, ``code``, ``profile`` and ``record`` (measure each task),
     ``confirm`` (wait for the scheduler before the first task), ``process`` (which prints the
-    output) and ``first_tries`` (names of first attempts by position). ``payload`` contains
+    output), ``group`` and ``ids`` (name each task in all its attempts). ``payload`` contains
     :data:`.Calls`, and ``references`` the values of the futures in the arguments.
     """
     worker = get_worker()
@@ -179,7 +178,8 @@ class BundleRun:
         self._profile: bool = header["profile"]
         self._record: bool = header["record"]
         self._measures = self._profile or self._record
-        self._first_tries: Mapping[int, str] = header["first_tries"]
+        self._group: str = header["group"]
+        self._ids: Sequence[int] = header["ids"]
         self._checkpoints: Any = getattr(worker, "checkpoints", None)
         self._streams = header["process"] not in ("", PROCESS)
         self._worker = worker
@@ -326,9 +326,10 @@ class BundleRun:
         """Start time of the running or last task, for use in the thread that runs it."""
         return self._began
 
-    def first_try(self, number: int) -> str:
-        """Return the name of a task's first attempt, which all its attempts share."""
-        return self._first_tries.get(number) or first_try(self.key, number)
+    @property
+    def name(self) -> str:
+        """Name of the running task, which all its attempts share."""
+        return f"{self._group}:{self._ids[self._current]}"
 
     def _function(self, number: int) -> Any:
         return self._functions[self._indexes[number] if self._indexes else 0]

@@ -96,7 +96,7 @@ class WorkerCheckpoints:
         bundle = running_bundle(key) if isinstance(key, str) else None
         position = _NO_POSITION if bundle is None else bundle.position
         if (key, position) not in self.begun:
-            name = repr(key) if bundle is None else bundle.first_try(position)
+            name = repr(key) if bundle is None else bundle.name
             self.begun[key, position] = self.begin(name)
         return self.begun[key, position].path
 

@@ -1,13 +1,13 @@
 """Sizes of bundles, bundles that are taken back, and calls of lost bundles."""
 
 import math
-from dataclasses import dataclass, field
+import threading
 from types import SimpleNamespace
 
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.client.backlog import SentBundle
+from scalable.client.backlog import MappedCalls, SentBundle
 from scalable.client.executor import REMEMBERED, Uploads
 from scalable.client.in_flight import (
     BUNDLE_S,
@@ -92,28 +92,14 @@ def test_a_pace_follows_what_calls_take():
     assert sizing.size(10_000, 2) == 1
 
 
-@dataclass
-class PendingCalls:
-    losses: dict = field(default_factory=dict)
-    settled: dict = field(default_factory=dict)
-
-    def lost(self, number):
-        self.losses[number] = self.losses.get(number, 0) + 1
-        return self.losses[number]
-
-    def is_over(self, number):
-        return number in self.settled
-
-    def function(self, number):
-        return abs
-
-    def settle(self, numbers, outcomes):
-        self.settled |= dict(zip(numbers, outcomes, strict=True))
+def waiting(count):
+    return MappedCalls(threading.Condition(), abs, [(n,) for n in range(count)])
 
 
-def bundle(pending, numbers, *, suspected=False):
-    opened = set(range(len(numbers)))
-    return SentBundle("key", pending, numbers, opened, 0.0, suspected)
+def bundle(pending=None, calls=1, *, suspected=False):
+    """Send waiting tasks in a bundle."""
+    pending = waiting(calls) if pending is None else pending
+    return SentBundle("key", pending, pending.take(calls), set(range(calls)), 0.0, suspected)
 
 
 def again(lost, call_s, *, begun=False):
@@ -124,37 +110,32 @@ ERROR = KilledWorker("key", SimpleNamespace(address="tcp://here"), 3)
 
 
 def test_a_free_slot_takes_back_the_bundle_that_was_sent_last():
-    pending = PendingCalls()
-    second, third = (bundle(pending, [i]) for i in (1, 2))
-    waiting = [second, third]
+    second, third = sent = [bundle(), bundle()]
     withdrawals = Withdrawals()
-    assert withdrawals.wanted(waiting, 1, 2, 10.0) == []  # it may be free for a moment only
+    assert withdrawals.wanted(sent, 1, 2, 10.0) == []  # it may be free for a moment only
     assert withdrawals.looks_again
-    assert withdrawals.wanted(waiting, 1, 2, 10.0 + 2 * FREE_S) == [third]
+    assert withdrawals.wanted(sent, 1, 2, 10.0 + 2 * FREE_S) == [third]
     third.withdrawn = True
-    assert withdrawals.wanted(waiting, 1, 2, 10.0 + 5 * FREE_S) == [second]
+    assert withdrawals.wanted(sent, 1, 2, 10.0 + 5 * FREE_S) == [second]
 
 
 def test_slots_that_others_have_are_not_asked_for_again_and_again():
     withdrawals = Withdrawals()
-    asked = 0
+    asked, sent = 0, [bundle()]
     for step in range(40_000):
-        bundles = [bundle(PendingCalls(), [0])]
-        asked += len(withdrawals.wanted(bundles, 0, 2, step * 0.0025))  # a hundred seconds
+        asked += len(withdrawals.wanted(sent, 0, 2, step * 0.0025))  # a hundred seconds
     assert asked < 40
 
 
 def test_no_bundle_is_taken_back_while_all_slots_work():
-    pending = PendingCalls()
-    waiting = [bundle(pending, [2])]
     withdrawals = Withdrawals()
     for moment in range(5):
-        assert withdrawals.wanted(waiting, 2, 2, float(moment)) == []
+        assert withdrawals.wanted([bundle()], 2, 2, float(moment)) == []
     assert not withdrawals.looks_again
 
 
 def test_a_bundle_that_others_overtake_is_taken_back_although_no_slot_is_free():
-    stuck, later = (bundle(PendingCalls(), [i]) for i in range(2))
+    stuck, later = bundle(), bundle()
     stuck.heard_at, later.heard_at = 10.0, 10.5
     withdrawals = Withdrawals()
     assert withdrawals.wanted([stuck], 2, 2, 11.0, 0.001) == []  # nobody has overtaken it
@@ -166,26 +147,26 @@ def test_a_bundle_that_others_overtake_is_taken_back_although_no_slot_is_free():
 
 
 def test_a_bundle_is_not_taken_back_where_all_calls_are_long():
-    waiting, later = (bundle(PendingCalls(), [i]) for i in range(2))
-    waiting.heard_at, later.heard_at = 10.0, 10.5
+    waits, later = bundle(), bundle()
+    waits.heard_at, later.heard_at = 10.0, 10.5
     withdrawals = Withdrawals()
     withdrawals.began(later)
-    assert withdrawals.wanted([waiting], 2, 2, 10.0 + 0.9 * STUCK_CALLS * 8.0, 8.0) == []
+    assert withdrawals.wanted([waits], 2, 2, 10.0 + 0.9 * STUCK_CALLS * 8.0, 8.0) == []
 
 
 def test_a_lost_bundle_makes_suspects_of_what_may_have_run():
-    pending = PendingCalls()
-    assert again(bundle(pending, list("abcd")), 1.0) == [0, 1, 2, 3]
-    assert pending.losses == {"a": 1}
-    assert again(bundle(pending, list("efgh")), 0.001) == [0, 1, 2, 3]
-    assert pending.losses.keys() == set("aefgh")
+    pending = waiting(8)
+    assert again(bundle(pending, 4), 1.0) == [0, 1, 2, 3]
+    assert pending.suspects(range(8)) == [0]
+    assert again(bundle(pending, 4), 0.001) == [0, 1, 2, 3]
+    assert pending.suspects(range(8)) == [0, 4, 5, 6, 7]
 
 
 def test_a_suspect_that_had_not_begun_is_blamed_for_nothing():
-    pending = PendingCalls()
+    pending = waiting(2 * LOSSES)
     for _ in range(2 * LOSSES):
-        assert again(bundle(pending, ["a"], suspected=True), 1.0) == [0]
-    assert pending.losses == {}
+        assert again(bundle(pending, suspected=True), 1.0) == [0]
+    assert pending.suspects(range(2 * LOSSES)) == []
 
 
 def finished():

@@ -95,9 +95,9 @@ def test_a_bundle_is_released_when_only_cancelled_calls_are_left(sent):
 def test_the_call_that_was_running_is_sent_again_with_the_key_of_its_lost_bundle(sent):
     sent.hear([0], [1])
     sent.in_flight.erred("key", KilledWorker("key", LOST, 0))
-    assert sent.in_flight.sent_before.take(sent.calls, [2]) == {}
-    assert sent.in_flight.sent_before.take(sent.calls, [1, 2]) == {"after": "key", "again": 1}
-    assert sent.in_flight.sent_before.take(sent.calls, [1]) == {}
+    assert sent.calls.resent([2]) == {}
+    assert sent.calls.resent([1, 2]) == {"after": "key", "again": 1}
+    assert sent.calls.resent([1]) == {}
 
 
 def test_a_refusal_for_lack_of_workers_fails_the_calls_that_wait(sent):

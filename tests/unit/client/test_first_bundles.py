@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from scalable.client import dispatcher as dispatching
-from scalable.client.backlog import CallOptions, MappedCalls, StreamedCalls
+from scalable.client.backlog import CallOptions, MappedCalls
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.in_flight import AHEAD, FIRST, FIRST_S, SHARES
 from scalable.protocol.messages import dump
@@ -143,7 +143,7 @@ def test_ends_of_many_bundles_make_one_look_for_calls_to_send(offered):
 
 def test_an_iterator_that_never_ends_leaves_other_calls_their_turns(offered):
     line, dispatcher = offered(FIRST, 0)
-    endless = StreamedCalls(threading.Condition(), len)
+    endless = MappedCalls(threading.Condition(), len)
     assert endless._add(zip(itertools.repeat("x"), strict=False), 1000, dispatcher.wake)
     others = MappedCalls(threading.Condition(), len, [("y",)] * 3)
     dispatcher.offer(endless)

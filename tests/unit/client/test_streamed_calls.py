@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.client.backlog import MappedCalls, SingleCalls, StreamedCalls
+from scalable.client.backlog import MappedCalls, SingleCalls
 from scalable.client.futures import CallFuture
 from scalable.client.in_flight import (
     LARGEST_BUNDLE,
@@ -33,7 +33,7 @@ def never():
 
 
 def reading(iterator, *, ordered=True, most=(5, 20)):
-    calls = StreamedCalls(threading.Condition(), abs, ordered=ordered)
+    calls = MappedCalls(threading.Condition(), abs, ordered=ordered)
     arguments = (zip(iterator, strict=False), lambda: most, never)
     thread = threading.Thread(target=calls.read, args=arguments, daemon=True)
     thread.start()
@@ -46,7 +46,7 @@ def run(calls, count):
     while done < count:
         numbers = calls.take(3)
         _, (_, rows, _) = calls.calls(numbers, lambda _: 0)
-        calls.settle_values(numbers, [abs(*row) for row in rows])
+        calls.settle(numbers, [abs(*row) for row in rows])
         done += len(numbers)
     return done
 
@@ -58,7 +58,7 @@ def run(calls, count):
 )
 def test_reading_is_never_further_ahead_than_asked_and_always_goes_on(waiting, untaken, steps):
     """With nobody but the test in between, the bounds hold at each element that is read."""
-    calls, taken = StreamedCalls(threading.Condition(), abs), 0
+    calls, taken = MappedCalls(threading.Condition(), abs), 0
     rows = zip(itertools.count(), strict=False)
     outcomes = calls.outcomes(never)
     for step in [*steps, *["send", "take"] * (waiting + untaken)]:
@@ -71,12 +71,12 @@ def test_reading_is_never_further_ahead_than_asked_and_always_goes_on(waiting, u
         assert calls._total - taken <= untaken
         if step == "send":
             numbers = calls.take(2)
-            calls.settle_values(numbers, numbers)
+            calls.settle(numbers, numbers)
         elif calls._is_there(taken):
             assert next(outcomes) == [None, taken]
             taken += 1
     assert calls._total > min(waiting, untaken)
-    assert len(calls._results) + len(calls._arguments) == calls._total - taken
+    assert len(calls._results) == calls._total - taken
 
 
 @pytest.fixture
@@ -113,15 +113,14 @@ def test_a_call_that_waits_again_has_its_arguments_and_is_settled_once():
     while len(calls) < 2:
         pass
     numbers = calls.take(2)
-    calls.settle_values([1], [2])
+    calls.settle([1], [2])
     calls.put_back(numbers)
     assert calls.take(5) == [0]
     assert calls.calls([0], lambda _: 0) == ([0], (None, [(-1,)], None))
-    calls.settle([0, 1], [(1, None), (7, None)])
+    calls.settle([0], [1])
     outcomes = calls.outcomes(never)
-    assert next(outcomes) == [None, 1]
-    calls.settle([0], [(7, None)])
-    assert (next(outcomes), calls._results) == ([None, 2], {})
+    assert [next(outcomes), next(outcomes)] == [[None, 1], [None, 2]]
+    assert (calls._results, calls._arguments) == ({}, {})
 
 
 def test_the_end_of_the_iterator_ends_who_waits_for_another_result(eventually):
@@ -198,7 +197,7 @@ def test_all_calls_are_cancelled_also_those_that_were_put_back():
 
 def test_a_result_is_not_kept_after_it_was_taken():
     calls = MappedCalls(threading.Condition(), abs, [(1,), (2,)])
-    calls.settle_values(calls.take(2), [Value(), Value()])
+    calls.settle(calls.take(2), [Value(), Value()])
     outcomes = calls.outcomes(never)
     for _ in range(2):
         reference = weakref.ref(next(outcomes).pop())

@@ -77,7 +77,8 @@ def bundle_of(function, rows, **header):
     payload, _ = dump_calls((None, rows, None))
     about = {
         "key": "k", "client": "c", "code": "", "functions": [dump_function(function)],
-        "timeout_s": None, "profile": True, "record": False, "process": "", "first_tries": {},
+        "timeout_s": None, "profile": True, "record": False, "process": "", "group": "g",
+        "ids": range(len(rows)),
     }  # fmt: skip
     run = BundleRun(Worker(), about | header, load_calls(payload, {}), {})
     RUNS.append(run)
