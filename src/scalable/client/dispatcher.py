@@ -6,6 +6,7 @@ still wait in the client. A *slot* is the capacity for one task on a worker.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures.thread  # noqa: F401 - its part of the exit has to come later
 import logging
 import os
@@ -17,8 +18,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from distributed import Future
@@ -35,6 +35,7 @@ from scalable.client.in_flight import (
     BundlesInFlight,
     BundleSizing,
 )
+from scalable.dask_compat.client import state_of
 from scalable.errors import ClusterError
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.protocol.messages import Found, Reference, dump_calls, dump_function
@@ -67,7 +68,7 @@ class Dispatcher:
             line, options, self._sizing, self._put_back, self.wake, self._fail_waiting
         )
         #: Tasks that wait for their arguments.
-        self.held = HeldCalls(line, self._put_back_and_wake)
+        self.held = HeldCalls(line, self._put_back)
         self._awake = self._will_double = False
         self._at_first = FIRST
         self._id, self._task_name = uuid.uuid4().hex, options.task or options.name
@@ -232,9 +233,6 @@ class Dispatcher:
         pending.put_back(numbers)
         if pending not in self.backlog:
             self.backlog.appendleft(pending)
-
-    def _put_back_and_wake(self, pending: PendingCalls, numbers: list[Any]) -> None:
-        self._put_back(pending, numbers)
         self.wake()
 
     def _send(self, pending: PendingCalls, numbers: list[Any]) -> None:
@@ -316,14 +314,6 @@ class _Blocked:
         return [number for number in self.numbers if not self.pending.is_over(number)]
 
 
-@dataclass
-class _Renewal:
-    """Tasks that wait for the renewal of a lost argument, and the number of attempts."""
-
-    held: list[_Blocked] = field(default_factory=list)
-    attempts: int = 0
-
-
 class HeldCalls:
     """Tasks that wait for Dask futures or a lost argument. Used in the client's event loop."""
 
@@ -332,7 +322,6 @@ class HeldCalls:
     ) -> None:
         self._line, self._put_back = line, put_back
         self._held: set[_Blocked] = set()
-        self._renewals: dict[Reference, _Renewal] = {}
 
     def __len__(self) -> int:
         """Return the number of groups of tasks that wait for the same arguments."""
@@ -356,54 +345,46 @@ class HeldCalls:
         """Return whether tasks wait for an argument. If so, put them back once it is available."""
         for key, each in packed.references.items():
             status = packed.futures[key].status
-            held = _Blocked(pending, packed.numbers)
-            if status == "pending":
-                release = partial(self._line.call_soon, self._release, held)
-                packed.futures[key].add_done_callback(lambda _, r=release: r())
-            elif status == "lost":  # and computed again
-                self._line.call_later(AGAIN_S, partial(self._release, held))
-            elif status == "cancelled" and isinstance(each, Reference):
-                self._renew(each, held)
-            else:
-                continue  # a failed argument too: Dask passes the error on to the task
-            logger.debug("%d tasks wait for argument %s (%s)", len(held.numbers), key, status)
-            self._held.add(held)
-            return True
-        return False
+            is_lost = status == "cancelled" and isinstance(each, Reference)
+            if is_lost or status in ("pending", "lost"):
+                logger.debug("%d tasks wait for %s (%s)", len(packed.numbers), key, status)
+                held = _Blocked(pending, packed.numbers)
+                self._held.add(held)
+                self._line.call_soon(self._wait, held, each)
+                return True
+        return False  # a failed argument too: Dask passes the error on to the task
 
-    def _release(self, held: _Blocked) -> None:
+    async def _wait(self, held: _Blocked, argument: Any) -> None:
+        """Put tasks back once an argument is on the workers, or is computed again."""
+        future = argument.future if isinstance(argument, Reference) else argument
+        if future.status == "pending":
+            await state_of(future).wait()
+        elif future.status == "lost":
+            await asyncio.sleep(AGAIN_S)
+        elif future.status == "cancelled" and isinstance(argument, Reference):
+            await self._restore(held, argument)
         if held in self._held:
             self._held.discard(held)
             self._put_back(held.pending, held.numbers)
 
-    def _renew(self, reference: Reference, held: _Blocked) -> None:
-        if reference not in self._renewals:
-            self._renewals[reference] = _Renewal()
-            self._line.call_soon(self._bring, reference)
-        self._renewals[reference].held.append(held)
-
-    async def _bring(self, reference: Reference) -> None:
-        """Restore a lost argument on the workers, and put back the tasks that wait for it."""
-        renewal = self._renewals[reference]
-        renewal.attempts += 1
-        failure: ClusterError | None = None
-        if any(held.left() for held in renewal.held):
+    async def _restore(self, held: _Blocked, reference: Reference) -> None:
+        """Restore a lost argument, or fail the tasks that wait for it."""
+        for attempt in range(ATTEMPTS):
+            if not held.left() or reference.future.status == "finished":
+                return
             logger.debug("argument %s is uploaded to the workers again", reference.future.key)
             try:
-                await reference.bring_again(reference)
+                await reference.restore()
             except Exception as error:  # noqa: BLE001 - no worker is connected, or the user's code
-                if renewal.attempts < ATTEMPTS:
-                    self._line.call_later(AGAIN_S, partial(self._bring, reference))
-                    return
-                words = (
-                    f"an argument was lost with its worker; uploading it again failed: {error!r}"
-                )
-                failure = ClusterError(words)
-        del self._renewals[reference]
-        for held in renewal.held:
-            if failure is not None:
-                held.pending.fail(held.numbers, failure)
-            self._release(held)
+                if attempt == ATTEMPTS - 1:
+                    words = (
+                        "an argument was lost with its worker; uploading it again failed: "
+                        f"{error!r}"
+                    )
+                    held.pending.fail(held.numbers, ClusterError(words))
+            else:
+                return
+            await asyncio.sleep(AGAIN_S)
 
     def cancel_all(self) -> None:
         """Cancel the tasks that have a future. The owner of the other tasks drops them."""

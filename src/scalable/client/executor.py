@@ -583,11 +583,10 @@ class RemoteResults:
 
     def __init__(self, line: ExecutorConnection, run: Callable[[Call], CallFuture]) -> None:
         self._line, self._run = line, run
-        self._again: dict[Reference, asyncio.Task[None]] = {}
 
     def of(self, bundle: Any, position: int, call: Call) -> Reference:
         """Return a reference to a result of a bundle. ``call`` runs again if the result is lost."""
-        return Reference(bundle, partial(self._bring_again, call), position=position)
+        return Reference(bundle, partial(self._run_again, call), position=position)
 
     def is_near(self, line: ExecutorConnection) -> bool:
         """Return whether another executor's tasks can use the results."""
@@ -610,7 +609,7 @@ class RemoteResults:
     async def _fetch(self, reference: Reference) -> Any:
         for attempt in range(ATTEMPTS):
             if reference.future.status in ("cancelled", "lost"):
-                await reference.bring_again(reference)
+                await reference.restore()
             try:
                 found = await self._line.fetch(reference.future)
             except Exception:
@@ -622,14 +621,8 @@ class RemoteResults:
             return await asyncio.to_thread(found[reference.position].load)
         raise ClusterError(f"the result was lost with its worker {ATTEMPTS} times")
 
-    async def _bring_again(self, call: Call, reference: Reference) -> None:
-        """Run the task of a lost result again, once for all callers."""
-        if reference not in self._again:
-            self._again[reference] = asyncio.ensure_future(self._run_again(call, reference))
-            self._again[reference].add_done_callback(lambda _: self._again.pop(reference, None))
-        await asyncio.shield(self._again[reference])
-
     async def _run_again(self, call: Call, reference: Reference) -> None:
+        """Run the task of a lost result again, and refer to its new result."""
         logger.debug("the result %s was lost: its task runs again", reference.future.key)
         ended, future = asyncio.Event(), self._run(call)
         future.add_done_callback(lambda _: self._line.call_soon(ended.set))

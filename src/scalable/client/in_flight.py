@@ -184,9 +184,7 @@ class BundlesInFlight:
         logger.debug("bundle %s takes long and returns %d tasks", key, len(given))
         bundle.open.difference_update(given)
         self._wait_again(bundle, given)
-        if bundle.open:
-            self._dispatch()
-        else:  # only a cancelled task is left, and it must not run again with its bundle
+        if not bundle.open:  # only a cancelled task is left: it must not run again with its bundle
             self._release(key)
 
     def timed_out(self, key: str, number: int) -> None:

@@ -6,6 +6,7 @@ arguments are sent as keys, and Dask provides their values.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import pickle
 import threading
@@ -41,7 +42,7 @@ class Reference:
     ``bring_again`` restores a lost object, and updates ``future`` and its ``position`` in a bundle.
     """
 
-    __slots__ = ("bring_again", "future", "position", "value")
+    __slots__ = ("_restoring", "bring_again", "future", "position", "value")
 
     def __init__(
         self,
@@ -53,6 +54,13 @@ class Reference:
     ) -> None:
         self.future, self.bring_again = future, bring_again
         self.value, self.position = value, position
+        self._restoring: asyncio.Future[None] | None = None
+
+    async def restore(self) -> None:
+        """Restore a lost object, once for all callers."""
+        if self._restoring is None or self._restoring.done():
+            self._restoring = asyncio.ensure_future(self.bring_again(self))
+        await asyncio.shield(self._restoring)
 
 
 def _by_key(future: Future[Any]) -> Any:
