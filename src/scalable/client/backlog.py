@@ -18,12 +18,17 @@ from typing import Any
 from dask.utils import funcname
 from distributed import Future
 
-from scalable.client.futures import CallFuture, MeasuredCalls, begun, settle
+from scalable.client.futures import (
+    CallFuture,
+    MeasuredCalls,
+    begun,
+    settle,
+    wait_until_change,
+)
 from scalable.client.task_output import display
 from scalable.errors import ClusterError
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
 from scalable.protocol.operations import Calls
-from scalable.protocol.synchronous import wait_for_change
 from scalable.units import seconds_of
 
 
@@ -375,24 +380,24 @@ class MappedCalls(PendingCalls):
 
     # For the thread that iterates ---------------------------------------------------------------
 
-    def outcomes(self, time_left: Callable[[], float | None]) -> Iterator[Outcome]:
-        """Iterate over outcomes as they become available.
-        ``time_left`` returns seconds or None. Raises TimeoutError, or CancelledError after a
-        cancel.
+    def outcomes(self, deadline: float | None = None) -> Iterator[Outcome]:
+        """Iterate over outcomes as they become available, and cancel the tasks at the end.
+        ``deadline`` is in monotonic seconds. Raises TimeoutError, or CancelledError after a cancel.
         """
-        position = 0
-        while not self._is_end(position):
-            number = position
-            # A result that has already arrived is read without the lock.
-            if self._arrived is not None or not self._is_there(position):
-                with slot_lent(), display.waiting():
-                    awaited = self._await(position, time_left)
-                if awaited is None:
-                    return
-                number = awaited
-            error = self._errors.pop(number, None)
-            yield [error, self._pop(number)]
-            position += 1
+        try:
+            while not self._is_end(self._taken):
+                number = self._taken
+                # A result that has already arrived is read without the lock.
+                if self._arrived is not None or not self._is_there(number):
+                    with slot_lent(), display.waiting():
+                        awaited = self._await(number, deadline)
+                    if awaited is None:
+                        return
+                    number = awaited
+                error = self._errors.pop(number, None)
+                yield [error, self._pop(number)]
+        finally:
+            self.cancel()
 
     def _is_end(self, position: int) -> bool:
         """Return whether no outcomes are left after the first ``position`` ones."""
@@ -416,7 +421,7 @@ class MappedCalls(PendingCalls):
             del self._results[number]
         return value
 
-    def _await(self, position: int, time_left: Callable[[], float | None]) -> int | None:
+    def _await(self, position: int, deadline: float | None) -> int | None:
         """Wait for the next outcome, and return the number of its task, or None at the end."""
         with self._condition:
             while not self._is_end(position):
@@ -425,18 +430,10 @@ class MappedCalls(PendingCalls):
                         return self._arrived.popleft()
                 elif self._is_there(position):
                     return position
-                self._wait(time_left)
+                if self.cancelled:
+                    raise CancelledError
+                wait_until_change(self._condition, deadline)
         return None
-
-    def _wait(self, time_left: Callable[[], float | None]) -> None:
-        """Wait for a change. The caller must hold the lock."""
-        if self.cancelled:
-            raise CancelledError
-        left = time_left()
-        if left is not None and left <= 0:
-            raise TimeoutError
-        seconds = INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
-        wait_for_change(self._condition, seconds)
 
     def collect(self) -> list[Any]:
         """Return the list of all results, or raise the error of the first failed task."""

@@ -122,12 +122,17 @@ class PoolExecutor(Executor):
             )
         rows = zip(*iterables, strict=False)
         if buffersize is not None:
-            many = self._buffered(fn, rows, buffersize)
+            if not isinstance(buffersize, int):
+                raise TypeError("buffersize must be an integer or None")
+            if buffersize < 1:
+                raise ValueError("buffersize must be None or > 0")
+            many = self._read(fn, rows, lambda: (buffersize, buffersize))
         elif len(iterables) == 1 and not isinstance(iterables[0], Sized):
             many = self._read(fn, rows)
         else:
             many = self._start(fn, list(rows))
-        outcomes = self._outcomes(many, timeout)
+        deadline = None if timeout is None else time.monotonic() + seconds_of("timeout", timeout)
+        outcomes = many.outcomes(deadline)
 
         def results() -> Iterator[Any]:
             try:
@@ -244,9 +249,9 @@ class PoolExecutor(Executor):
     ) -> Iterator[Any]:
         if isinstance(iterable, Sized) and not isinstance(iterable, range):
             many = self._start(fn, [(item,) for item in iterable], ordered=ordered)
-            return _Results(self._outcomes(many, None))
-        streamed = self._read_in_thread(fn, zip(iterable), self._most_ahead, ordered=ordered)
-        results = _Results(self._outcomes(streamed, None))
+            return _Results(many.outcomes())
+        streamed = self._read(fn, zip(iterable), self._most_ahead, ordered=ordered)
+        results = _Results(streamed.outcomes())
         weakref.finalize(results, streamed.stop_reading)
         return results
 
@@ -341,13 +346,18 @@ class PoolExecutor(Executor):
 
     # Mapped tasks -------------------------------------------------------------------------------
 
-    def _start(
-        self, fn: Callable[..., Any], arguments: list[Any], *, ordered: bool = True
+    def _mapped(
+        self, fn: Callable[..., Any], rows: list[tuple[Any, ...]] | None, *, ordered: bool = True
     ) -> MappedCalls:
         self._check_open()
-        arguments = self._uploads.replaced_in_all(arguments)
-        many = MappedCalls(self._condition, self._remembered(fn), arguments, ordered=ordered)
-        if arguments:
+        rows = None if rows is None else self._uploads.replaced_in_all(rows)
+        return MappedCalls(self._condition, self._remembered(fn), rows, ordered=ordered)
+
+    def _start(
+        self, fn: Callable[..., Any], rows: list[tuple[Any, ...]] | None, *, ordered: bool = True
+    ) -> MappedCalls:
+        many = self._mapped(fn, rows, ordered=ordered)
+        if rows is None or rows:
             self._offer(many)
         return many
 
@@ -356,53 +366,35 @@ class PoolExecutor(Executor):
         enough = self._dispatcher.lookahead
         return enough, MOST_UNTAKEN * enough
 
-    def _buffered(
-        self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]], size: int
-    ) -> MappedCalls:
-        if not isinstance(size, int):
-            raise TypeError("buffersize must be an integer or None")
-        if size < 1:
-            raise ValueError("buffersize must be None or > 0")
-        return self._read_in_thread(fn, rows, lambda: (size, size))
-
-    def _read_in_thread(
+    def _read(
         self,
         fn: Callable[..., Any],
         rows: Iterator[tuple[Any, ...]],
-        most: Callable[[], tuple[float, float]],
+        most: Callable[[], tuple[float, float]] | None = None,
         *,
         ordered: bool = True,
     ) -> MappedCalls:
-        streamed = self._streamed(fn, ordered=ordered)
+        """Read arguments while their tasks already start.
+        Another thread reads as far ahead as ``most`` allows. If it is None, this thread reads all.
+        """
+        streamed = self._start(fn, None, ordered=ordered)
+        arguments, wake = map(self._uploads.replaced, rows), self._dispatcher.wake
+        if most is None:
+            streamed.read(arguments, lambda: (math.inf, math.inf), wake)
+            if (error := streamed.read_error) is not None:
+                streamed.cancel()
+                raise error
+            return streamed
 
         def most_while_open() -> tuple[float, float]:
             if self._dispatcher.closed:
                 raise ClusterError(f"not all arguments were read: {self._line.why_closed}")
             return most()
 
-        reading = (map(self._uploads.replaced, rows), most_while_open, self._dispatcher.wake)
+        reading = arguments, most_while_open, wake
         threading.Thread(
             target=streamed.read, args=reading, name="scalable reader", daemon=True
         ).start()
-        return streamed
-
-    def _read(self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]]) -> MappedCalls:
-        """Read an iterator to its end in this thread, while its tasks already start."""
-        streamed = self._streamed(fn)
-        streamed.read(
-            map(self._uploads.replaced, rows),
-            lambda: (math.inf, math.inf),
-            self._dispatcher.wake,
-        )
-        if (error := streamed.read_error) is not None:
-            streamed.cancel()
-            raise error
-        return streamed
-
-    def _streamed(self, fn: Callable[..., Any], *, ordered: bool = True) -> MappedCalls:
-        self._check_open()
-        streamed = MappedCalls(self._condition, self._remembered(fn), ordered=ordered)
-        self._offer(streamed)
         return streamed
 
     def _offer(self, many: MappedCalls) -> None:
@@ -410,25 +402,8 @@ class PoolExecutor(Executor):
         self._many.add(many)
         self._dispatcher.offer(many)
 
-    def _outcomes(self, many: MappedCalls, timeout: str | float | None) -> Iterator[Outcome]:
-        deadline = None if timeout is None else time.monotonic() + seconds_of("timeout", timeout)
-
-        def left() -> float | None:
-            return None if deadline is None else deadline - time.monotonic()
-
-        def outcomes() -> Iterator[Outcome]:
-            try:
-                yield from many.outcomes(left)
-            finally:
-                many.cancel()
-
-        return outcomes()
-
     def _collect(self, fn: Callable[..., Any], arguments: list[Any]) -> CallFuture:
-        self._check_open()
-        future = CallFuture(self._condition)
-        rows = self._uploads.replaced_in_all(arguments)
-        many = MappedCalls(self._condition, self._remembered(fn), rows)
+        future, many = CallFuture(self._condition), self._mapped(fn, arguments)
 
         def end() -> None:
             try:

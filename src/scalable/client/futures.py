@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import multiprocessing
 import os
 import threading
@@ -195,14 +196,7 @@ class CallFuture(Future[_Result]):
         deadline = None if timeout is None else time.monotonic() + seconds_of("timeout", timeout)
         with self._condition:
             while self._state not in _OVER:  # the condition wakes for other futures too
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise TimeoutError
-                # Sleep only briefly: an interrupt reaches a task only while its thread is awake.
-                wait_for_change(
-                    self._condition,
-                    INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S),
-                )
+                wait_until_change(self._condition, deadline)
 
     def get(self, timeout: str | float | None = None) -> Any:
         """Return the result. A TimeoutError is a ``multiprocessing.TimeoutError`` too."""
@@ -293,6 +287,15 @@ class OwnCondition(threading.Condition):
     def wait(self, timeout: float | None = None) -> bool:
         refuse_in_child(self._process)
         return super().wait(timeout)
+
+
+def wait_until_change(condition: threading.Condition, deadline: float | None) -> None:
+    """Wait briefly for a change. The caller must hold the lock. Raises TimeoutError when late."""
+    left = math.inf if deadline is None else deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    # An interrupt reaches a task only while its thread is awake.
+    wait_for_change(condition, min(left, INTERRUPTIBLE_S))
 
 
 #: Types of the items of a container in which there may be futures.

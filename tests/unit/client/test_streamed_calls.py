@@ -60,7 +60,7 @@ def test_reading_is_never_further_ahead_than_asked_and_always_goes_on(waiting, u
     """With nobody but the test in between, the bounds hold at each element that is read."""
     calls, taken = MappedCalls(threading.Condition(), abs), 0
     rows = zip(itertools.count(), strict=False)
-    outcomes = calls.outcomes(never)
+    outcomes = calls.outcomes()
     for step in [*steps, *["send", "take"] * (waiting + untaken)]:
         with calls._condition:
             free = min(waiting - len(calls), untaken - calls._total + taken)
@@ -89,7 +89,7 @@ def sleepy(monkeypatch):
 @pytest.mark.parametrize("limit", [1, 2, 7])
 def test_whoever_takes_results_wakes_the_reader(limit, eventually):
     calls, _ = reading(itertools.count(), most=(limit, limit))
-    outcomes = calls.outcomes(never)
+    outcomes = calls.outcomes()
     for number in range(20):
         if not calls._is_there(number):
             eventually(lambda: len(calls))
@@ -118,7 +118,7 @@ def test_a_call_that_waits_again_has_its_arguments_and_is_settled_once():
     assert calls.take(5) == [0]
     assert calls.calls([0], lambda _: 0) == ([0], (None, [(-1,)], None))
     calls.settle([0], [1])
-    outcomes = calls.outcomes(never)
+    outcomes = calls.outcomes()
     assert [next(outcomes), next(outcomes)] == [[None, 1], [None, 2]]
     assert (calls._results, calls._arguments) == ({}, {})
 
@@ -134,7 +134,7 @@ def test_the_end_of_the_iterator_ends_who_waits_for_another_result(eventually):
     calls, _ = reading(late())
     run(calls, 1)
     found = []
-    taking = threading.Thread(target=lambda: found.extend(calls.outcomes(never)), daemon=True)
+    taking = threading.Thread(target=lambda: found.extend(calls.outcomes()), daemon=True)
     taking.start()
     eventually(lambda: found)
     ends.set()
@@ -198,7 +198,7 @@ def test_all_calls_are_cancelled_also_those_that_were_put_back():
 def test_a_result_is_not_kept_after_it_was_taken():
     calls = MappedCalls(threading.Condition(), abs, [(1,), (2,)])
     calls.settle(calls.take(2), [Value(), Value()])
-    outcomes = calls.outcomes(never)
+    outcomes = calls.outcomes()
     for _ in range(2):
         reference = weakref.ref(next(outcomes).pop())
         gc.collect()
