@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from traceback import clear_frames
-from typing import Any, Protocol
+from typing import Any
 
 from scalable.dask_compat.worker import current_call
 from scalable.protocol.synchronous import run_until_done, runs_here
@@ -19,33 +19,12 @@ from scalable.protocol.synchronous import run_until_done, runs_here
 #: Maximum seconds for which a waiting thread sleeps, because an interrupt reaches a thread only
 #: when it is awake.
 INTERRUPTIBLE_S = 0.25
+#: The :class:`scalable.worker.slots.SlotLender` of a worker.
+Lender = Any
 
 
 class CallInterrupted(BaseException):
     """Raised in a task that was cancelled or ran longer than its time limit."""
-
-
-class Lender(Protocol):
-    """Object that lends the slots of one worker. Its methods run in the worker's event loop."""
-
-    @property
-    def loop(self) -> Any:
-        """Event loop of the worker."""
-
-    def lends(self, key: Any) -> bool:
-        """Return whether a waiting task's slot is lent or offered. Thread-safe."""
-
-    def lend(self, key: Any) -> None:
-        """Lend the slot of a task that waits."""
-
-    def watch(self, key: Any) -> None:
-        """Watch a task that has submitted other tasks and may wait for them unnoticed."""
-
-    def watch_all(self) -> None:
-        """Watch all running tasks, since one of them submitted tasks from its own thread."""
-
-    async def take_back(self, key: Any) -> None:
-        """Wait until a task that has lent its slot has a slot again."""
 
 
 @contextmanager

@@ -96,7 +96,6 @@ class BundleRelay(SchedulerPlugin, Listener):
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, TIMED_OUT, PRINTED):
             offer_on_streams(scheduler, operation, self._forwarder(operation))
-        self._forward_returned = self._forwarder(RETURNED)
         offer_on_streams(scheduler, RETURNED, self.returned)
         offer_on_streams(scheduler, INTERRUPT, self.interrupt)
         offer_on_streams(scheduler, BACKLOG, self.take_backlog)
@@ -120,7 +119,7 @@ class BundleRelay(SchedulerPlugin, Listener):
 
         return forward
 
-    def returned(self, key: str, numbers: Any, client: str, **message: Any) -> None:
+    def returned(self, key: str, numbers: Any, client: str, **_: Any) -> None:
         """Forward the tasks that a worker gives back, and subtract them from the bundle's count.
         A bundle that is given back whole is released here: until the client has answered, it could
         be moved to another worker and start there.
@@ -129,7 +128,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         bundle = None if task is None else (task.annotations or {}).get(BUNDLE_ANNOTATION)
         if bundle is not None and not isinstance(numbers, int):
             bundle["calls"] -= len(numbers)
-        self._forward_returned(key=key, numbers=numbers, client=client, **message)
+        send_to_client(self._scheduler, client, {"op": RETURNED, "key": key, "numbers": numbers})
         if task is not None and isinstance(numbers, int):
             forget_when_released(task)  # it is not counted as cancelled
             release_for(self._scheduler, task, client)
@@ -164,10 +163,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             send_to_worker(self._scheduler, task.processing_on.address, message)
         elif number is not None and task.state in ("no-worker", "queued", "waiting"):
             logger.debug("bundle %s is returned: no worker has it", key)
-            message = {"op": RETURNED, "key": key, "numbers": EVERY}
-            send_to_client(self._scheduler, client, message)
-            # Now, and not when the client has answered: a worker may connect before and start it.
-            release_for(self._scheduler, task, client)
+            self.returned(key, EVERY, client)
 
     def follow(self, client: str) -> dict[str, int]:
         """Return slot counts by tag, and send each later change to the client."""
@@ -200,13 +196,10 @@ class BundleRelay(SchedulerPlugin, Listener):
         """Send the slot counts soon, in one message for all workers that join or leave by then."""
         if self._followers and not self._telling:
             self._telling = True
-            self._scheduler.loop.call_later(TELL_AFTER_S, self._tell)
-
-    def _tell(self) -> None:
-        self._telling = False
-        self._send_slots()
+            self._scheduler.loop.call_later(TELL_AFTER_S, self._send_slots)
 
     def _send_slots(self) -> None:
+        self._telling = False
         slots = self._slots()
         if slots == self._told:
             return

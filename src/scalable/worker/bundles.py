@@ -193,7 +193,7 @@ class BundleRun:
         self._over = False
         self._skipped: set[int] = set()
         self._pid = os.getpid()
-        self._current = self._interrupting = self._timed_out = _NOBODY
+        self._current = self._timed_out = _NOBODY
         self._began = self._sent_at = 0.0
         #: CPU time of the thread when it was last read, and time at which it is read again.
         self._cpu_s, self._cpu_due = 0.0, math.inf
@@ -340,7 +340,6 @@ class BundleRun:
         """Finish a cancelled task. It counts as failed if it exceeded its time limit."""
         if self._checkpoints is not None:
             self._checkpoints.end(self.key, number, succeeded=False)
-        self._interrupting = _NOBODY
         logger.debug("task %d of bundle %s is stopped after %.3f s", number, self.key, seconds)
         if self._timed_out == number:
             late = too_long(self._function(number), self._timeout_s or 0.0)
@@ -437,14 +436,10 @@ class BundleRun:
     def interrupt(self, number: int) -> None:
         """Interrupt a task: skip it if it has not started, or raise an exception in its thread."""
         with self._lock:
-            if self._interrupting == number:
+            if number in self._skipped:
                 return  # the second request for the same task
             self._skipped.add(number)
             if self._current != number:
-                return
-            self._interrupting = number
-            if self._current != number:  # it has just finished
-                self._interrupting = _NOBODY
                 return
             logger.debug("task %d of bundle %s is interrupted", number, self.key)
             raise_in(self._thread)

@@ -25,6 +25,7 @@ from scalable.protocol.importing import locate_here, show_script
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 from scalable.protocol.operations import KEPT, PICKLED
+from scalable.protocol.task_output import TaskStream
 from scalable.quantiles import quantile
 
 #: Finished task: its position in the bundle, the value to send and the value's kind (``PLAIN``,
@@ -126,20 +127,18 @@ MOST_CHARACTERS = 1_000_000
 _here = threading.local()
 
 
-class _SharedOutput:
+class _SharedOutput(TaskStream):
     """Standard output that also passes output to the printing thread's listener."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        super().__init__(stream, _pass_on)
 
-    def write(self, text: str) -> Any:
-        listener = getattr(_here, "listener", None)
-        if listener is not None:
-            listener(text)
-        return self._stream.write(text)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+def _pass_on(text: str) -> bool:
+    listener = getattr(_here, "listener", None)
+    if listener is not None:
+        listener(text)
+    return False
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from scalable.protocol.code import ArchiveError, CarriedFiles, locate
 from scalable.protocol.failures import recent_output, shown_arguments
 from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
 from scalable.protocol.importing import Importer, here
-from scalable.protocol.lending import CallInterrupted, Lender, wait_in_call
+from scalable.protocol.lending import CallInterrupted, wait_in_call
 from scalable.protocol.measured import FAILURE, USAGE, addition, cache_addition
 from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY
 from scalable.protocol.servers import GuardedHttp, PrivateNode, read_frames_without_collection
@@ -246,7 +246,7 @@ class CallClient:
     It is the process's default client if that is connected to the same scheduler.
     """
 
-    def __init__(self, worker: Worker, lender: Lender) -> None:
+    def __init__(self, worker: Worker, lender: SlotLender) -> None:
         self._worker, self._lender = worker, lender
         self._own: ScalableClient | None = None
         self._connecting: asyncio.Future[Any] | None = None

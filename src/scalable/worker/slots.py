@@ -60,8 +60,6 @@ class _Call:
 
     task: TaskState
     lent: bool = False
-    #: True if the slot is to be lent, but too many tasks wait already.
-    offered: bool = False
     #: True if the wait for which the slot is lent or offered was observed.
     seen: bool = False
     #: CPU seconds of the task's thread at the last check.
@@ -80,8 +78,9 @@ class SlotLender:
         self._worker, self._used_memory = worker, used_memory
         #: Records of tasks that have waited, or have submitted other tasks, by key.
         self.calls: dict[Any, _Call] = {}
-        #: Waiting tasks whose slots are not lent yet, in the order of their waits.
-        self._offered: list[_Call] = []
+        #: Waiting tasks whose slots are to be lent, in the order of their waits: too many tasks
+        #: wait already.
+        self._offered: dict[_Call, None] = {}
         #: Tasks that need their slot again, in the order in which their waits stopped.
         self._returning: list[_Call] = []
         self._lent_at = 0.0
@@ -95,7 +94,7 @@ class SlotLender:
     def lends(self, key: Any) -> bool:
         """Return whether a waiting task's slot is lent or offered. Thread-safe."""
         call = self.calls.get(key)
-        return call is not None and (call.lent or call.offered)
+        return call is not None and (call.lent or call in self._offered)
 
     # What tasks report --------------------------------------------------------------------------
 
@@ -119,7 +118,7 @@ class SlotLender:
         call = self.calls.get(key)
         if call is None:
             return
-        self._withdraw(call)
+        self._offered.pop(call, None)
         if call.lent:
             self._claim(call)
         if call.has_thread:  # other tasks may have started in its slot
@@ -149,7 +148,7 @@ class SlotLender:
         call = self.calls.pop(key, None)
         if call is None:
             return
-        self._withdraw(call)
+        self._offered.pop(call, None)
         if call.lent:
             self._claim(call)
         if call in self._returning:
@@ -171,13 +170,12 @@ class SlotLender:
     def _offer(self, call: _Call, *, seen: bool) -> None:
         """Lend a waiting task's slot, now or as soon as that is allowed."""
         call.seen = seen
-        if call.lent or call.offered:
+        if call.lent or call in self._offered:
             return
         if self._may_lend():
             self._lend(call)
             return
-        call.offered = True
-        self._offered.append(call)
+        self._offered[call] = None
         if not self._looks:
             self._looks = True
             self.loop.call_later(LOOK_S, self._look)
@@ -198,17 +196,12 @@ class SlotLender:
     def _look(self) -> None:
         """Lend slots that were offered earlier, as far as that is allowed now."""
         while self._offered and self._may_lend():
-            call = self._offered[0]
-            self._withdraw(call)
+            call = next(iter(self._offered))
+            del self._offered[call]
             self._lend(call)
         self._looks = bool(self._offered)
         if self._looks:
             self.loop.call_later(LOOK_S, self._look)
-
-    def _withdraw(self, call: _Call) -> None:
-        if call.offered:
-            call.offered = False
-            self._offered.remove(call)
 
     def _lend(self, call: _Call) -> None:
         logger.debug("the slot of %s is lent", call.task.key)
@@ -275,7 +268,7 @@ class SlotLender:
             is_busy = call.cpu_s - before > BUSY_SHARE * elapsed
         if is_busy:
             call.still_s = min(call.still_s, 0.0) - elapsed
-            self._withdraw(call)
+            self._offered.pop(call, None)
             if call.lent:
                 logger.debug("%s no longer waits", call.task.key)
                 self._claim(call)
@@ -284,7 +277,7 @@ class SlotLender:
                 change_free_resources(self._worker, call.task, 1)
                 self._let_begin(call)
                 change_free_resources(self._worker, call.task, -1)
-        elif not (call.lent or call.offered):
+        elif not (call.lent or call in self._offered):
             call.still_s = max(call.still_s, 0.0) + elapsed
             if call.still_s >= UNSEEN_WAIT_S:
                 self._offer(call, seen=False)
