@@ -27,14 +27,7 @@ from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, Singl
 from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.failures import name_of, parts_of_call, unsendable
 from scalable.client.futures import CallFuture, Whereabouts
-from scalable.client.in_flight import (
-    AHEAD,
-    FIRST,
-    FIRST_S,
-    TURN_S,
-    BundlesInFlight,
-    BundleSizing,
-)
+from scalable.client.in_flight import AHEAD, FIRST, TURN_S, BundlesInFlight, BundleSizing
 from scalable.dask_compat.client import state_of
 from scalable.errors import ClusterError
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
@@ -69,8 +62,7 @@ class Dispatcher:
         )
         #: Tasks that wait for their arguments.
         self.held = HeldCalls(line, self._put_back)
-        self._awake = self._will_double = False
-        self._at_first = FIRST
+        self._awake = False
         self._id, self._task_name = uuid.uuid4().hex, options.task or options.name
         self._reported, self._will_report = 0, False
         line.follow_slots(self)
@@ -182,10 +174,13 @@ class Dispatcher:
 
     def _fill(self) -> None:
         """Send bundles until each slot has ``AHEAD`` unfinished bundles or no task waits."""
-        # There are few bundles until the duration of tasks is known. If many are sent, a later turn
-        # of the event loop continues.
+        # There are few bundles until the duration of tasks is known: twice those that have started,
+        # because a bundle that waits, or whose message is late on a busy machine, tells nothing. If
+        # many are sent, a later turn of the event loop continues.
         slots, until = self.in_flight.slots, time.monotonic() + TURN_S
-        most = self._most(AHEAD * slots)
+        most = AHEAD * slots
+        if self._sizing.mean_s is None:
+            most = min(most, max(FIRST, 2 * self.in_flight.begun_bundles))
         while len(self.in_flight) < most:
             pending = self._first()
             if pending is None:
@@ -201,23 +196,6 @@ class Dispatcher:
             if time.monotonic() >= until:
                 self.wake()
                 return
-
-    def _most(self, room: int) -> int:
-        """Return how many bundles may be in flight, at most ``room``."""
-        if room <= self._at_first or self._sizing.mean_s is not None:
-            return room
-        if self._waiting() and not self._will_double:
-            self._will_double = True
-            self._line.call_later(FIRST_S, self._double)
-        return self._at_first
-
-    def _double(self) -> None:
-        """Increase the number of bundles in flight if tasks are longer than ``FIRST_S``."""
-        self._will_double = False
-        # A bundle that waits, or whose message is late on a busy machine, has no known duration.
-        if 2 * self.in_flight.begun_bundles >= self._at_first:
-            self._at_first *= 2
-        self.wake()
 
     def _first(self) -> PendingCalls | None:
         """Return the first group of pending tasks that is not empty, or None if no task waits."""

@@ -105,11 +105,11 @@ class BundlesInFlight:
             self._line.interrupt(bundle.key, EVERY)
         if self._withdrawals.looks_again and not self._will_look:
             self._will_look = True
-            self._line.call_later(FREE_S, self._withdraw_later)
+            self._line.call_later(FREE_S, self._look_again)
 
-    def _withdraw_later(self) -> None:
+    def _look_again(self) -> None:
         self._will_look = False
-        self.withdraw()
+        self._dispatch()
 
     # Messages of workers ------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class BundlesInFlight:
         if (bundle := self._unbegun.pop(key, None)) is not None:
             logger.debug("bundle %s has started", key)
             self._withdrawals.began(bundle)
-            self.withdraw()
+            self._dispatch()
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float) -> None:
         """Store outcomes, a pickled tuple of positions, values, kinds and measurements.
@@ -498,9 +498,8 @@ LARGEST_BYTES = 16_000_000
 #: worker.
 AHEAD = 2
 #: Number of bundles that are in flight at first: tasks may be short, and are better sent together
-#: then. After these seconds the number doubles if half of the bundles have started, repeatedly
-#: until a task has finished.
-FIRST, FIRST_S = 32, 0.1
+#: then. The more of them have started without an outcome, the longer the tasks are.
+FIRST = 32
 #: Smallest number of bundles into which a backlog is divided: its tasks may be longer than earlier
 #: ones, and a bundle of such tasks keeps them from other slots until it gives them back.
 SHARES = 4

@@ -9,7 +9,7 @@ import pytest
 from scalable.client import dispatcher as dispatching
 from scalable.client.backlog import CallOptions, MappedCalls
 from scalable.client.dispatcher import Dispatcher
-from scalable.client.in_flight import AHEAD, FIRST, FIRST_S, SHARES
+from scalable.client.in_flight import AHEAD, FIRST, SHARES
 from scalable.protocol.messages import dump
 
 
@@ -20,7 +20,7 @@ class Line:
     client_id, lender = "client", None
 
     def __init__(self, slots):
-        self.slots, self.sent, self.later, self.soon = slots, [], [], []
+        self.slots, self.sent, self.soon = slots, [], []
 
     def slots_of(self, tag):
         return self.slots
@@ -38,7 +38,7 @@ class Line:
         self.soon.append((function, args))
 
     def call_later(self, seconds, function):
-        self.later.append((seconds, function))
+        pass
 
     def submit_bundle(self, key, *_, **__):
         self.sent.append(key)
@@ -58,13 +58,6 @@ class Line:
             function(*args)
             most = max(most, len(self.sent) - before)
         return most
-
-    def pass_time(self):
-        """Run what waits for the first bundles."""
-        due = [function for seconds, function in self.later if seconds == FIRST_S]
-        self.later.clear()
-        for function in due:
-            function()
 
 
 @pytest.fixture
@@ -105,7 +98,6 @@ def test_long_calls_reach_all_slots_after_some_moments(offered):
     while len(line.sent) < AHEAD * 1000:
         for key in list(line.sent):
             dispatcher.in_flight.begun(key)
-        line.pass_time()
         line.run_soon()
         moments += 1
     assert moments == math.ceil(math.log2(AHEAD * 1000 / FIRST))
@@ -114,15 +106,13 @@ def test_long_calls_reach_all_slots_after_some_moments(offered):
 def test_no_more_bundles_are_sent_while_the_first_ones_have_not_begun(offered):
     """On a busy machine their answers are late; that says nothing of the length of calls."""
     line, dispatcher = offered(1000, 5000)
-    for _ in range(10):
-        line.pass_time()
-        line.run_soon()
-    assert len(line.sent) == FIRST
     for key in line.sent[: FIRST // 2]:  # the others may wait behind long calls of another client
         dispatcher.in_flight.begun(key)
-    line.pass_time()
     line.run_soon()
-    assert len(line.sent) == 2 * FIRST
+    assert len(line.sent) == FIRST
+    dispatcher.in_flight.begun(line.sent[-1])
+    line.run_soon()
+    assert len(line.sent) == FIRST + 2
 
 
 def test_a_turn_of_the_event_loop_ends_in_time_and_another_sends_the_rest(offered, monkeypatch):
@@ -153,7 +143,8 @@ def test_an_iterator_that_never_ends_leaves_other_calls_their_turns(offered):
 
 
 def test_few_slots_are_filled_at_once(offered):
-    line, _ = offered(FIRST // AHEAD, 5000)
+    line, dispatcher = offered(FIRST // AHEAD, 5000)
     assert len(line.sent) == FIRST
-    line.pass_time()
+    for key in list(line.sent):
+        dispatcher.in_flight.begun(key)
     assert line.run_soon() == 0
