@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -518,24 +519,24 @@ class SentBundle:
     pending: PendingCalls
     #: Numbers of the tasks within ``pending``.
     numbers: list[Any]
-    #: Positions of the tasks whose outcome is not known.
-    open: set[int]
-    #: Time of the latest message about the bundle, in seconds of the monotonic clock.
-    heard_at: float
     #: The bundle's task may have killed a worker: its start is reported first.
-    suspected: bool
+    suspected: bool = False
+    #: Dask futures and :class:`Reference` objects within the arguments.
+    references: Collection[Any] = ()
+    #: Time of the latest message about the bundle, in seconds of the monotonic clock.
+    heard_at: float = field(default_factory=time.monotonic)
+    #: Positions of the tasks whose outcome is not known.
+    open: set[int] = field(init=False)
     #: The worker was asked to give back the tasks if the bundle has not started.
     withdrawn: bool = False
-    #: The bundle has arguments that can be uploaded again if they are lost.
-    renewable: bool = False
-    #: A refusal for lack of workers means that the pool has none. Otherwise it may come from a task
-    #: whose result is an argument.
-    refusal_counts: bool = True
     #: Positions of the tasks whose results stay on the worker until they are fetched.
     kept: list[int] = field(default_factory=list)
     #: Future of the Dask task.
     future: Future[Any] | None = None
     _positions: dict[Any, int] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.open = set(range(len(self.numbers)))
 
     def position_of(self, number: Any) -> int:
         """Return the position of the given task. Only the first request searches all tasks."""

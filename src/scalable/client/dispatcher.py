@@ -228,10 +228,7 @@ class Dispatcher:
         self._sizing.sent(len(numbers), len(packed.payload))
         key = f"{options.name}-bundle-{uuid.uuid4()}"
         suspected = bool(pending.suspects(numbers))
-        calls = set(range(len(numbers)))
-        bundle = SentBundle(key, pending, numbers, calls, time.monotonic(), suspected)
-        bundle.refusal_counts = not packed.references
-        bundle.renewable = any(isinstance(r, Reference) for r in packed.references.values())
+        bundle = SentBundle(key, pending, numbers, suspected, packed.references.values())
         header = {
             "key": key,
             "client": self._line.client_id,

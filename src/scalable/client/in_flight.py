@@ -25,7 +25,7 @@ from scalable.client.futures import CallFuture, MeasuredCalls
 from scalable.dask_compat.client import not_loaded
 from scalable.errors import NoWorkersError
 from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory, note_call, shown_arguments
-from scalable.protocol.messages import load, load_error
+from scalable.protocol.messages import Reference, load, load_error
 from scalable.protocol.operations import (
     ERROR,
     EVERY,
@@ -268,7 +268,8 @@ class BundlesInFlight:
         else:
             logger.debug("bundle %s has failed: %r", key, error)
             bundle.fail(bundle.left(), error)
-            if isinstance(error, NoWorkersError) and bundle.refusal_counts:
+            # With arguments, the refusal may be that of a task whose result is one of them.
+            if isinstance(error, NoWorkersError) and not bundle.references:
                 self._sizing.refused()
                 # With one refusal after the other, a long backlog would take hours.
                 self._fail_waiting(error)
@@ -291,7 +292,9 @@ class BundlesInFlight:
     def lost(self, key: str) -> None:
         """Run tasks again if their results or uploaded arguments were on a lost worker."""
         bundle = self._bundles.get(key)
-        if bundle is not None and (bundle.kept or bundle.renewable):
+        if bundle is None:
+            return
+        if bundle.kept or any(isinstance(each, Reference) for each in bundle.references):
             self._release(key)
 
     # Cancelling ---------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def waiting(count):
 def bundle(pending=None, calls=1, *, suspected=False):
     """Send waiting tasks in a bundle."""
     pending = waiting(calls) if pending is None else pending
-    return SentBundle("key", pending, pending.take(calls), set(range(calls)), 0.0, suspected)
+    return SentBundle("key", pending, pending.take(calls), suspected, heard_at=0.0)
 
 
 def again(lost, call_s, *, begun=False):

@@ -56,8 +56,7 @@ class Sent:
             self.line, options, BundleSizing(), self.put_back, self.dispatch, self.refused.append
         )
         self.calls = MappedCalls(threading.Condition(), len, [("x",), ("yy",)])
-        numbers = self.calls.take(2)
-        self.bundle = SentBundle("key", self.calls, numbers, {0, 1}, 0.0, suspected=False)
+        self.bundle = SentBundle("key", self.calls, self.calls.take(2))
         self.in_flight.add(self.bundle)
 
     def put_back(self, pending, numbers):
@@ -107,7 +106,7 @@ def test_a_refusal_for_lack_of_workers_fails_the_calls_that_wait(sent):
 
 
 def test_a_refusal_of_an_argument_fails_only_its_calls(sent):
-    sent.bundle.refusal_counts = False
+    sent.bundle.references = ["an argument"]
     sent.in_flight.erred("key", NoWorkersError("pool 'b' is degraded"))
     assert sent.refused == []
 
@@ -119,12 +118,8 @@ def singles(sent, count, key="singles"):
     for _ in range(count):
         pending.add(CallFuture(condition, (len, ("x",), {})))
     futures = pending.take(count)
-    sent.in_flight.add(bundle_of(key, pending, futures))
+    sent.in_flight.add(SentBundle(key, pending, futures))
     return futures
-
-
-def bundle_of(key, pending, numbers):
-    return SentBundle(key, pending, numbers, set(range(len(numbers))), 0.0, suspected=False)
 
 
 def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
@@ -136,7 +131,7 @@ def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
     second.cancel()
     sent.in_flight.cancel(second)
     assert sent.line.interrupted == []
-    sent.in_flight.add(bundle_of("again", pending, [second]))
+    sent.in_flight.add(SentBundle("again", pending, [second]))
     assert sent.in_flight.bundle_of(second) == "again"
     sent.in_flight.cancel(second)
     assert sent.line.interrupted == [("again", 0)]
