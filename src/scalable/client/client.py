@@ -177,8 +177,8 @@ class ScalableClient(HookedClient):
         hooks = ClientHooks(
             handlers={**line.handlers(), CODE: self._code.receive},
             followed=line.followers,
-            in_memory=line.task_in_memory,
-            erred=line.task_erred,
+            in_memory=line.passed_on("in_memory"),
+            erred=line.passed_on("erred"),
             lost=line.task_lost,
             scheduler_known=self._code.scheduler_known,
             connected=self._code.start,

@@ -108,7 +108,7 @@ class Dispatcher:
     @property
     def idle(self) -> bool:
         """True if no task waits or runs, and the scheduler has recorded the end of all bundles."""
-        return not self.in_flight and self.held.idle and not self._waiting()
+        return not (self.in_flight or self.held.unfinished or self._waiting())
 
     def find(self, future: CallFuture) -> Whereabouts | None:
         """Return the position of a task of this executor, or None for any other task."""
@@ -301,11 +301,6 @@ class HeldCalls:
     def __len__(self) -> int:
         """Return the number of groups of tasks that wait for the same arguments."""
         return len(self._held)
-
-    @property
-    def idle(self) -> bool:
-        """True if no caller waits for any of the tasks."""
-        return not any(held.left() for held in self._held)
 
     @property
     def unfinished(self) -> int:

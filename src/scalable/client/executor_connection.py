@@ -74,10 +74,10 @@ class ExecutorConnection:
     def handlers(self) -> dict[str, Callable[..., None]]:
         """Return the handlers of the messages from the scheduler, by operation."""
         return {
-            OUTCOMES: self._passed_on("outcomes"),
-            RETURNED: self._passed_on("returned"),
-            TIMED_OUT: self._passed_on("timed_out"),
-            BEGUN: self._passed_on("begun"),
+            OUTCOMES: self.passed_on("outcomes"),
+            RETURNED: self.passed_on("returned"),
+            TIMED_OUT: self.passed_on("timed_out"),
+            BEGUN: self.passed_on("begun"),
             PRINTED: _print,
             SLOTS: self.set_slots,
         }
@@ -258,15 +258,23 @@ class ExecutorConnection:
         """Run a coroutine function in the client's event loop, and return its result."""
         return self._client.sync(function, *args)
 
-    # News of Dask tasks, from the client --------------------------------------------------------
+    # Messages about bundles, and news of their Dask tasks from the client ------------------------
 
-    def task_in_memory(self, key: str) -> None:
-        """Notify the follower of a bundle that the bundle's Dask task has succeeded."""
-        self.followers[key].in_memory(key)
+    def passed_on(self, event: str) -> Callable[..., None]:
+        """Return a function that passes an event to the follower of the event's bundle."""
 
-    def task_erred(self, key: str, error: BaseException) -> None:
-        """Notify the follower of a bundle that the bundle's Dask task has failed."""
-        self.followers[key].erred(key, error)
+        def handle(key: str, *details: Any, **message: Any) -> None:
+            follower = self.followers.get(key)
+            if follower is None:
+                return
+            try:
+                getattr(follower, event)(key, *details, **message)
+            except Exception as error:
+                # Otherwise the tasks would never finish: no other message about them arrives.
+                follower.erred(key, error)
+                raise
+
+        return handle
 
     def task_lost(self, key: str, *, with_all: bool) -> None:
         """Notify the follower of a lost bundle. ``with_all`` means a restarted or new scheduler."""
@@ -279,22 +287,6 @@ class ExecutorConnection:
                 hint="upload large objects again with send(), and submit the task again",
             )
             self.followers[key].erred(key, error)
-
-    def _passed_on(self, event: str) -> Callable[..., None]:
-        """Return a handler that passes a message to the follower of the message's bundle."""
-
-        def handle(key: str, **message: Any) -> None:
-            follower = self.followers.get(key)
-            if follower is None:
-                return
-            try:
-                getattr(follower, event)(key, **message)
-            except Exception as error:
-                # Otherwise the tasks would never finish: no other message about them arrives.
-                follower.erred(key, error)
-                raise
-
-        return handle
 
 
 def _print(key: str, text: str, **_: Any) -> None:
