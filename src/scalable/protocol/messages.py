@@ -191,7 +191,7 @@ _REFERENCES = frozenset({Future, KnownFuture, Reference})
 _UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes}) | _REFERENCES
 #: Types of callables that have no state of their own.
 _STATELESS = (FunctionType, BuiltinFunctionType, type)
-#: Types of callables without state of their own.
+#: Largest size in bytes of a pickled function that is loaded once for all its executions.
 MOST_REMEMBERED = 1 << 16
 
 
@@ -239,23 +239,19 @@ def _dump_apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
 
 def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:
     """Load the result of :func:`dump_calls`, with the values of Dask futures by key."""
-    return _load_with(data, values)
+    _open.values = values
+    try:
+        return load(data)
+    finally:
+        _open.values = None
 
 
 def arguments(row: Any, values: Mapping[Any, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return a task's positional and keyword arguments from its :func:`load_calls` row."""
     if type(row) is not bytes:
         return row, {}
-    args, kwargs = _load_with(row, values)
+    args, kwargs = load_calls(row, values)
     return args, kwargs or {}
-
-
-def _load_with(data: bytes, values: Mapping[Any, Any]) -> Any:
-    _open.values = values
-    try:
-        return load(data)
-    finally:
-        _open.values = None
 
 
 _functions: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()

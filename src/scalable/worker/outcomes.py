@@ -84,7 +84,18 @@ def packed_error(error: BaseException) -> bytes:
     """Return a task's error, pickled for sending."""
     locate_here(error, "a task of an executor")
     shorten_tracebacks(error)
-    return _dump_failure(error)
+    if not isinstance(error, Exception):
+        # Raised as it is, it would stop the thread that waits for the result.
+        ended = RuntimeError(f"the task raised {error!r}")
+        error = ended.with_traceback(error.__traceback__)
+    try:
+        raise error  # noqa: TRY301 - Dask takes the traceback of the handled exception
+    except Exception as raised:  # noqa: BLE001 - whatever it is
+        try:
+            return dump_error(raised)
+        except BaseException as other:  # noqa: BLE001 - the error's own code
+            text = f"the task raised {type(error).__name__}, which cannot be pickled: {type(other)}"
+            return dump_error(RuntimeError(text))
 
 
 def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
@@ -102,21 +113,6 @@ def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..
         raise problem
 
     return fail
-
-
-def _dump_failure(error: BaseException) -> bytes:
-    if not isinstance(error, Exception):
-        # Raised as it is, it would stop the thread that waits for the result.
-        ended = RuntimeError(f"the task raised {error!r}")
-        error = ended.with_traceback(error.__traceback__)
-    try:
-        raise error  # noqa: TRY301 - Dask takes the traceback of the handled exception
-    except Exception as raised:  # noqa: BLE001 - whatever it is
-        try:
-            return dump_error(raised)
-        except BaseException as other:  # noqa: BLE001 - the error's own code
-            text = f"the task raised {type(error).__name__}, which cannot be pickled: {type(other)}"
-            return dump_error(RuntimeError(text))
 
 
 # Output -------------------------------------------------------------------------------------------
