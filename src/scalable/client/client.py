@@ -33,7 +33,7 @@ from scalable.client.caching import TaskCache
 from scalable.client.code_upload import CodeUpload
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor import PoolExecutor
-from scalable.client.executor_connection import ExecutorConnection, Notifications, with_reasons
+from scalable.client.executor_connection import ExecutorConnection, Notifications
 from scalable.client.failures import (
     KEEP,
     RAISE,
@@ -189,7 +189,7 @@ class ScalableClient(HookedClient):
             layer_annotations=routing.layer_annotations,
             before_tagged_graph=lambda: routing.keep_shuffles(self._ask, self.run_on_scheduler),
             explained=partial(shown_error, self),
-            with_reasons=partial(with_reasons, self),
+            with_reasons=line.with_reasons,
             unreadable=unsendable_result,
             values_in_place=partial(kept_values, self),
         )

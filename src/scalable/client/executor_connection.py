@@ -53,6 +53,11 @@ from scalable.scheduler.bundle_relay import BundleRelay
 
 logger = logging.getLogger("scalable.client")
 
+#: Seconds to wait before each repeated attempt to upload an object.
+UPLOAD_PAUSES_S = (0.1, 0.5, 2.0)
+#: Seconds for which Dask waits for workers that have left, or take no work, since their choice.
+PLACE_TIMEOUT_S = 2.0
+
 
 class ExecutorConnection:
     """Connection of one client's executors to the scheduler."""
@@ -230,9 +235,26 @@ class ExecutorConnection:
         (result,) = await gather(self._client, [future], direct=is_near(self._client))
         return result
 
-    async def explained(self, error: KilledWorker, key: Any) -> KilledWorker:
+    async def with_reasons(self, error: KilledWorker, key: Any) -> KilledWorker:
         """Return a lost task's error with the reasons why its workers were lost."""
-        return await with_reasons(self._client, error, key)
+        if isinstance(error, OutOfMemory | LostWorkers | WalltimeReached):
+            return error
+        if not facts_of(self._client).get(CODE):
+            return error
+        lost = str(getattr(error.last_worker, "name", ""))
+        try:
+            reasons = await SchedulerCalls(self._client.scheduler).reasons_of_loss(
+                key, [lost] if lost else []
+            )
+        except (OSError, TimeoutError) as problem:
+            logger.debug("could not find out why %s was lost: %r", key, problem)
+            return error
+        name = error.task if error.task != key else key_split(key)
+        last, allowed = error.last_worker, error.allowed_failures
+        if reasons and all(known.memory for known in reasons):
+            final = reasons[-1]
+            return OutOfMemory(name, last, allowed, final.memory, final.memory, final.component, 0)
+        return LostWorkers(name, last, allowed, *((known.name, known.reason) for known in reasons))
 
     def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
         """Report a lost bundle's failed tasks: position, error class, message and arguments."""
@@ -252,7 +274,32 @@ class ExecutorConnection:
         reference.future = await self._scattered(reference.value, tag)
 
     async def _scattered(self, value: Any, tag: str) -> Future[Any]:
-        return await scattered(self._client, value, tag, is_ours=self._slots is not None)
+        """Upload an object to a worker with a tag, and again to another if the worker leaves."""
+        pauses = iter(UPLOAD_PAUSES_S)
+        while True:
+            try:
+                (future,) = await self._client.scatter(
+                    [value],
+                    **await self._places_for(value, tag),
+                    hash=False,
+                    direct=is_near(self._client),
+                    asynchronous=True,
+                )
+            except (KeyError, OSError) as error:  # KeyError: the scheduler no longer has it
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                logger.debug("an upload failed and is repeated in %g s: %r", pause, error)
+                await asyncio.sleep(pause)
+            else:
+                return future  # type: ignore[no-any-return]
+
+    async def _places_for(self, value: Any, tag: str) -> dict[str, Any]:
+        """Return Dask options that restrict an upload to some workers. Empty means any worker."""
+        if self._slots is None:  # the scheduler may be one without our plugins
+            return {}
+        places = await SchedulerCalls(self._client.scheduler).upload_places(tag, int(sizeof(value)))
+        return {"workers": places, "timeout": PLACE_TIMEOUT_S} if places else {}
 
     def wait_for(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a coroutine function in the client's event loop, and return its result."""
@@ -295,45 +342,6 @@ def _print(key: str, text: str, **_: Any) -> None:
     display.show(STDOUT, text)
 
 
-# Scattering ---------------------------------------------------------------------------------------
-
-#: Seconds to wait before each repeated attempt to upload an object.
-UPLOAD_PAUSES_S = (0.1, 0.5, 2.0)
-#: Seconds for which Dask waits for workers that have left, or take no work, since their choice.
-PLACE_TIMEOUT_S = 2.0
-
-
-async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> Future[Any]:
-    """Upload an object to a worker with a tag, and again to another if the worker leaves.
-    Runs in the client's event loop. ``is_ours`` is true if the scheduler has our plugins.
-    """
-    pauses = iter(UPLOAD_PAUSES_S)
-    while True:
-        try:
-            (future,) = await client.scatter(
-                [value],
-                **(await _place_of(client, value, tag) if is_ours else {}),
-                hash=False,
-                direct=is_near(client),
-                asynchronous=True,
-            )
-        except (KeyError, OSError) as error:  # KeyError: the scheduler no longer has it
-            pause = next(pauses, None)
-            if pause is None:
-                raise
-            logger.debug("an upload failed and is repeated in %g s: %r", pause, error)
-            await asyncio.sleep(pause)
-        else:
-            return future  # type: ignore[no-any-return]
-
-
-async def _place_of(client: Client, value: Any, tag: str) -> dict[str, Any]:
-    """Return Dask options that restrict an upload to some workers. Empty means any worker."""
-    calls = SchedulerCalls(client.scheduler)
-    places = await calls.upload_places(tag, int(sizeof(value)))
-    return {"workers": places, "timeout": PLACE_TIMEOUT_S} if places else {}
-
-
 def is_near(client: Client) -> bool | None:
     """Return True if the workers can be reached directly, or None to let Dask decide."""
     # Only a scheduler on the loopback address is certainly near. A tunnel to another scheduler
@@ -343,31 +351,6 @@ def is_near(client: Client) -> bool | None:
         return None
     # The client is in its event loop: this does not contact the scheduler.
     return True if client.scheduler_info().get("address") == address else None
-
-
-# Reasons for lost workers -------------------------------------------------------------------------
-
-
-async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledWorker:
-    """Return a lost task's error with the reasons why its workers were lost."""
-    if isinstance(error, OutOfMemory | LostWorkers | WalltimeReached):
-        return error
-    if not facts_of(client).get(CODE):
-        return error
-    lost = str(getattr(error.last_worker, "name", ""))
-    try:
-        reasons = await SchedulerCalls(client.scheduler).reasons_of_loss(
-            key, [lost] if lost else []
-        )
-    except (OSError, TimeoutError) as problem:
-        logger.debug("could not find out why %s was lost: %r", key, problem)
-        return error
-    name = error.task if error.task != key else key_split(key)
-    last, allowed = error.last_worker, error.allowed_failures
-    if reasons and all(known.memory for known in reasons):
-        final = reasons[-1]
-        return OutOfMemory(name, last, allowed, final.memory, final.memory, final.component, 0)
-    return LostWorkers(name, last, allowed, *((known.name, known.reason) for known in reasons))
 
 
 # Notifications ------------------------------------------------------------------------------------

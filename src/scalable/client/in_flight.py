@@ -278,7 +278,7 @@ class BundlesInFlight:
 
     async def _give_up(self, bundle: SentBundle, errors: Mapping[int, KilledWorker]) -> None:
         """Fail tasks that have lost too many workers, and report the reasons."""
-        explained = {p: await self._line.explained(e, bundle.key) for p, e in errors.items()}
+        explained = {p: await self._line.with_reasons(e, bundle.key) for p, e in errors.items()}
         errors = {p: error for p, error in explained.items() if p in bundle.left()}
         losses = described_losses(bundle, errors)
         self._line.tell_given_up(bundle.key, losses)
