@@ -103,6 +103,11 @@ def test_futures_are_real_ones(pool):
     assert called == [futures[0]]
 
 
+def test_many_arguments_of_half_a_megabyte_cause_no_warning_of_dask(pool):
+    list(pool.map(len, [os.urandom(500_000) for _ in range(4)]))  # their sizes are known now
+    assert list(pool.map(len, [os.urandom(500_000) for _ in range(80)])) == [500_000] * 80
+
+
 def test_a_future_can_be_awaited(pool):
     async def scenario():
         return await asyncio.wrap_future(pool.submit(double, 21))

@@ -19,7 +19,7 @@ BUDGETS = {
     "base": (1_900, 14),
     "cache": (5_550, 27),
     "cli": (4_100, 24),
-    "client": (8_100, 18),
+    "client": (7_900, 18),
     "clusters": (4_900, 23),
     "containers": (900, 4),
     "dask_compat": (2_750, 8),
@@ -28,16 +28,16 @@ BUDGETS = {
     "model": (2_550, 14),
     "planning": (3_350, 18),
     "pricing": (500, 5),
-    "protocol": (4_750, 21),
+    "protocol": (4_700, 21),
     "providers": (19_100, 82),
     "records": (1_050, 6),
     "runs": (5_200, 33),
     "scaling": (2_700, 13),
-    "scheduler": (7_200, 20),
+    "scheduler": (7_100, 20),
     "session": (2_250, 9),
     "views": (2_100, 17),
     "watch": (3_050, 25),
-    "worker": (3_200, 14),
+    "worker": (3_150, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")
 

@@ -495,8 +495,8 @@ BUNDLE_S = 0.1
 SENDING_S = 0.005
 #: Largest number of tasks in a bundle.
 LARGEST_BUNDLE = 8192
-#: Largest number of bytes of a bundle, which is one message.
-LARGEST_BYTES = 16_000_000
+#: Largest number of bytes of a bundle, which is one message. Dask warns of graphs of 10 MB.
+LARGEST_BYTES = 8_000_000
 #: Number of unfinished bundles for each slot: while one bundle runs, the next one is already at the
 #: worker.
 AHEAD = 2
