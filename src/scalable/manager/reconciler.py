@@ -315,17 +315,18 @@ class Reconciler:
 
     async def _explain(self, unit: Unit, pool: Pool, loss: Loss, *, gives_up: bool) -> None:
         """Log why a unit was lost. Its remaining process or job is stopped afterwards."""
+        reason, failed = loss.reason, unit.connected_at is None and not loss.from_outside
         try:
             reason = await reason_for(pool, unit.name, loss)
         finally:  # whatever its launcher raises, unless the reconciler has closed
             if unit.phase is Phase.LOST:
                 unit.phase = Phase.ENDED if loss.ended or gives_up else Phase.FAILED
+                with self.inventory.changing:
+                    note_reason(pool, unit, reason, self._on_event, failed=failed)
+                    if gives_up and pool.giving_up:
+                        words = f"{CRASH_LOOP_STARTS} starts failed; the last error: {reason}"
+                        self._degrade(pool, words)
                 self.wake()
-        failed = unit.connected_at is None and not loss.from_outside
-        with self.inventory.changing:
-            note_reason(pool, unit, reason, self._on_event, failed=failed)
-            if gives_up and pool.giving_up:
-                self._degrade(pool, f"{CRASH_LOOP_STARTS} starts failed; the last error: {reason}")
 
     def _degrade(self, pool: Pool, reason: str, level: int = logging.ERROR) -> None:
         if pool.degraded is None:

@@ -238,6 +238,21 @@ async def test_a_unit_is_stopped_although_its_output_cannot_be_read(house):
 
 
 @in_house()
+async def test_a_crash_loop_is_shown_although_no_output_can_be_read(house):
+    async def logs(name):
+        raise RuntimeError("a defect")
+
+    house.quick.logs, pool = logs, house.inventory.pools["quick"]
+    house.inventory.want("quick", 1)
+    await house.until(lambda: house.quick.launched)
+    await house.passes()
+    pool.failures = CRASH_LOOP_STARTS
+    house.quick.kill(house.quick.launched[0])
+    await house.until(lambda: pool.degraded is not None)
+    assert "it was killed" in pool.degraded
+
+
+@in_house()
 async def test_of_too_many_units_those_are_started_that_the_place_has_room_for(house):
     place, room = house.quick, 5
     requests = []
