@@ -79,11 +79,14 @@ class CodeUpload:
             return ""
         importer = here()
         if importer is not None:  # a task submits tasks: they need what it has
-            return importer.current
+            return importer.versions.current
         table, snapshot = own_code.table(), None
         if self.sends_files:
             table, snapshot = own_files.carried_with(table)
-        if self._send(table, snapshot) and snapshot is not None:
+        if table.id == self._sent_id:
+            return table.id
+        self._send(table, snapshot)
+        if snapshot is not None:
             assert client.loop is not None
             if client.asynchronous or in_async_call(client.loop):
                 # The scheduler waits for it.
@@ -92,16 +95,13 @@ class CodeUpload:
                 client.sync(self._send_archive, snapshot)
         return table.id
 
-    def _send(self, table: CodeTable, snapshot: Snapshot | None) -> bool:
-        """Send the table of loaded modules to the scheduler, unless it was sent before."""
-        if table.id == self._sent_id:
-            return False
+    def _send(self, table: CodeTable, snapshot: Snapshot | None) -> None:
+        """Send the table of loaded modules to the scheduler."""
         self._sent_id = table.id
         carried = () if snapshot is None else snapshot.digests()
         sources = {d: source for d, source in own_code.sources().items() if d not in carried}
         message = {"op": CODE, "table": ToPickle(table), "sources": sources}
         send_to_scheduler(self._client, message)
-        return True
 
     async def _send_archive(self, snapshot: Snapshot) -> None:
         """Send the parts of the snapshot's archive that the scheduler does not have."""

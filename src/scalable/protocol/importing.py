@@ -143,14 +143,9 @@ class Importer(MetaPathFinder):
 
     # Code of tasks --------------------------------------------------------------------------------
 
-    @property
-    def current(self) -> str:
-        """Code id that imports follow now, or empty before the first task."""
-        return self.versions.current
-
     def knows(self, code: str) -> bool:
         """Return whether tasks with the given code id can run here. The empty id always can."""
-        if code == self.current or not code:
+        if code == self.versions.current or not code:
             return True
         table = self.versions.tables.get(code)
         return table is not None and self.missing_files(table) is None
@@ -171,7 +166,7 @@ class Importer(MetaPathFinder):
 
     def drop_old_files(self, running: Iterable[str] = ()) -> None:
         """Remove the oldest archives, except those of the ``running`` and the current code ids."""
-        tables = (self.versions.tables.get(code) for code in (*running, self.current))
+        tables = (self.versions.tables.get(code) for code in (*running, self.versions.current))
         self.trees.drop_old({t.files.digest for t in tables if t is not None and t.files})
 
     def _path(self, table: CodeTable, path: str) -> str:
@@ -186,7 +181,7 @@ class Importer(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return a module's spec. Raises ImportError if only another version is found."""
-        table = self.versions.tables.get(self.current)
+        table = self.versions.tables.get(self.versions.current)
         known = None if table is None else table.modules.get(fullname)
         if table is not None and known is not None:
             place = self._path(table, known.path)
@@ -217,11 +212,11 @@ class Importer(MetaPathFinder):
 
     def use(self, code: str) -> None:
         """Use the module versions of a known code id from now on. Running tasks keep theirs."""
-        if code == self.current or not code:
+        if code == self.versions.current or not code:
             return
         with self.versions.lock:
             table = self.versions.find(code)
-            if code == self.current or table is None:
+            if code == self.versions.current or table is None:
                 return
             names = sorted({*table.modules, *self.loaded})
             differing = [n for n in names if n in sys.modules and self._differs(n, table)]
@@ -250,7 +245,7 @@ class Importer(MetaPathFinder):
         """Remove the workflow's modules, and restore modules loaded earlier for the code."""
         names = {*table.modules, *self.loaded}
         modules = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-        self._kept[self.current] = modules, self.loaded
+        self._kept[self.versions.current] = modules, self.loaded
         while len(self._kept) > VERSIONS_KEPT:
             del self._kept[next(iter(self._kept))]
         modules, self.loaded = self._kept.pop(code, ({}, {}))

@@ -82,7 +82,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         self.stream_handlers[INTERRUPT] = partial(interrupt, self)
         offer_on_stream(self, LEFT, partial(forget_workers, self))
         self.startup_information[LEFT] = lambda _: True
-        offer(self, {WorkerHandler.SHOWN_CALL: partial(shown_call, self)})
+        offer(self, {WorkerHandler.SHOWN_CALL: self._shown_call})
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager
 
@@ -140,6 +140,20 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
             return gather(worker, keys, total_nbytes, stimulus_id=stimulus_id)
 
         return await fetch_arguments(self, worker, to_gather, fetch)
+
+    def _shown_call(self, key: Any = None) -> dict[str, Any]:
+        """Return this worker's facts about a task, without running code of the values' classes."""
+        answer: dict[str, Any] = {"output": recent_output()}
+        if key is None:
+            return answer
+        given = None
+        if (bundle := running_bundle(str(key))) is not None:
+            answer["position"], answer["since_s"], given = bundle.running_call()
+        elif (task := task_of(self, key)) is not None:
+            given = getattr(task.run_spec, "given", lambda: None)()
+        if given is not None and settings.records_arguments():
+            answer["arguments"] = shown_arguments(*given)
+        return answer
 
     def _begin(self) -> ThreadUsage:
         return ThreadUsage()
@@ -396,21 +410,3 @@ class CodeOfCalls:
         state = self._worker.state
         specs = (task.run_spec for task in state.executing | state.long_running)
         return {spec.code for spec in specs if isinstance(spec, CarriedNode)}
-
-
-# Details of tasks ---------------------------------------------------------------------------------
-
-
-def shown_call(worker: Worker, key: Any = None) -> dict[str, Any]:
-    """Return this worker's facts about a task, without running code of the values' classes."""
-    answer: dict[str, Any] = {"output": recent_output()}
-    if key is None:
-        return answer
-    given = None
-    if (bundle := running_bundle(str(key))) is not None:
-        answer["position"], answer["since_s"], given = bundle.running_call()
-    elif (task := task_of(worker, key)) is not None:
-        given = getattr(task.run_spec, "given", lambda: None)()
-    if given is not None and settings.records_arguments():
-        answer["arguments"] = shown_arguments(*given)
-    return answer
