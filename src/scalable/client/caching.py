@@ -191,6 +191,8 @@ class TaskCache:
     def _is_listed(self, function: Callable[..., Any], purpose: Purpose) -> bool:
         """Return whether a task has ``cache: true`` in the manifest."""
         listed = self._settings().tasks
+        if not listed:
+            return False
         if purpose.task:
             return purpose.task in listed
         while isinstance(function, partial):

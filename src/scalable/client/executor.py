@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Si
 from concurrent.futures import Executor
 from functools import partial
 from itertools import chain
+from types import FunctionType
 from typing import Any, Self, TypeVar
 
 from dask.sizeof import sizeof
@@ -31,7 +32,7 @@ from scalable.liveness import refuse_in_child
 from scalable.model.overview import Overview
 from scalable.protocol.lending import slot_lent
 from scalable.protocol.messages import LARGE, Pickled, Reference
-from scalable.protocol.synchronous import in_place, run_next, runs_here
+from scalable.protocol.synchronous import caller_executors, in_place, run_next, runs_here
 from scalable.units import format_duration, seconds_of
 from scalable.views.notebooks import render_executor
 
@@ -61,7 +62,9 @@ class PoolExecutor(Executor):
         # ``remembered`` returns the function to send: one that looks up the cache first, or the
         # same.
         self._line, self._dispatcher, self._overview = line, dispatcher, overview
-        self._remembered = lambda function: in_place(remembered(function))
+        self._remembered = remembered
+        #: Function of the last task, if it is sent as it is.
+        self._uncached: Callable[..., Any] | None = None
         self._condition = OwnCondition()
         self._single = SingleCalls(self._condition)
         dispatcher.backlog.append(self._single)
@@ -81,13 +84,13 @@ class PoolExecutor(Executor):
         """Submit a task that can be cancelled while it runs. RuntimeError after a shutdown."""
         self._check_open()
         if not kwargs and PLAIN.issuperset(map(type, args)):
-            future = self._future((self._remembered(fn), args, NO_NAMES))
+            future = self._future((self._sent(fn), args, NO_NAMES))
             self._begin(future)
             return self._run_now(future)
         args = self._uploads.replaced(args)
         if kwargs:
             kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
-        future = self._future((self._remembered(fn), args, kwargs))
+        future = self._future((self._sent(fn), args, kwargs))
         self._dependent.add(future)
         return self._run_now(future)
 
@@ -95,6 +98,14 @@ class PoolExecutor(Executor):
         if runs_here():
             future.wait()
         return future
+
+    def _sent(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function to send, which may look up the cache first."""
+        if function is self._uncached and not caller_executors:
+            return function
+        sent = in_place(self._remembered(function))
+        self._uncached = sent if sent is function and type(sent) is FunctionType else None
+        return sent
 
     def _future(self, call: Call) -> CallFuture:
         future = CallFuture(self._condition, call, self._on_cancel)
@@ -351,7 +362,7 @@ class PoolExecutor(Executor):
     ) -> MappedCalls:
         self._check_open()
         rows = None if rows is None else self._uploads.replaced_in_all(rows)
-        return MappedCalls(self._condition, self._remembered(fn), rows, ordered=ordered)
+        return MappedCalls(self._condition, self._sent(fn), rows, ordered=ordered)
 
     def _start(
         self, fn: Callable[..., Any], rows: list[tuple[Any, ...]] | None, *, ordered: bool = True
