@@ -96,11 +96,11 @@ def test_results_move_and_running_calls_end_and_the_successor_is_asked_for_at_th
 @pytest.mark.parametrize("way", ["submit", "executor"])
 def test_a_call_that_is_cut_runs_again_and_is_not_to_blame(place, tmp_path, eventually, way):
     launcher, _, client = place
-    ran = tmp_path / "ran"
+    ran, executor = tmp_path / "ran", client.executor(tag="a")
     if way == "submit":
         call = client.submit(write_and_sleep, str(ran), "cut", CUT_S, tag="a", pure=False)
     else:
-        call = client.pool(tag="a").submit(write_and_sleep, str(ran), "cut", CUT_S)
+        call = executor.submit(write_and_sleep, str(ran), "cut", CUT_S)
     eventually(lambda: lines(ran), "its start")
     launcher.take_back(worker_of(client), notice_s=SHORT_S)
     assert call.result(timeout=120) == "cut"
@@ -108,7 +108,7 @@ def test_a_call_that_is_cut_runs_again_and_is_not_to_blame(place, tmp_path, even
     if way == "submit":
         assert client.run_on_scheduler(suspicious, call.key) == 0
     else:
-        assert call.losses == 0
+        assert executor._single.suspects([call]) == []
 
 
 def suspicious(key, dask_scheduler):
