@@ -340,8 +340,12 @@ class Bed(Called):
         return started
 
     def close(self) -> None:
-        self.call(Handler.END.value, reason="the benchmark is over")
-        self.client.close()
+        try:
+            self.call(Handler.END.value, reason="the benchmark is over")
+            self.client.close()
+        except (AttributeError, OSError) as error:  # a client without a connection has no scheduler
+            print(f"the scheduler is killed: {error}", file=sys.stderr)
+            self.scheduler.kill()
         for started in self._programs:
             try:
                 started.wait(60)

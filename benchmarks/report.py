@@ -145,6 +145,7 @@ def _turns(
         for number, call in zip(numbers, made, strict=True):
             count, worker = min(each, calls - number), number // each % workers
             end = _end(call, count, worker, free, CALL_S[KINDS.index(kind)], chance)
+            call.ready_at = clock.now
             yield partial(recorder.ready, call)
             yield partial(recorder.ended, end)
             unwritten += count * CALL_CPU_S[KINDS.index(kind)]

@@ -21,11 +21,13 @@ from scalable import errors
 from scalable.cli.main import cli, failure_of
 from scalable.manifest.schema import Component, Manager, Managers, Project, Target, Task
 from scalable.model.clusters import PoolStatus
-from scalable.model.overview import CallCounts, Overview, PoolOverview, PredictedEnd, TaskOverview
+from scalable.model.overview import Overview, PoolOverview, PredictedEnd, TaskCounts, TaskOverview
 from scalable.providers.kubernetes.permissions import DETACHED_RULES, role
 from scalable.providers.registry import option_models
 from scalable.runs.streams import STREAMS
-from scalable.watch.metrics.exported import exported
+from scalable.views.cluster_text import CLUSTER
+from scalable.views.columns import POOLS, TASKS
+from scalable.watch.metrics.exported import exported, series
 
 PAGES = [Path(__file__).with_name(f"{name}.md") for name in ("manifest", "reference", "kubernetes")]
 SOURCE = Path(scalable.__file__).parent
@@ -131,26 +133,39 @@ def own_exit_codes(command: click.Command, path: str = "scalable") -> Iterator[t
 
 def metrics() -> Iterator[tuple[str, str, str, str]]:
     """Yield the name, type, labels and help of each metric of an overview that has all of them."""
+    amounts = {"cost": 0, "idle": 0, "per_hour": 0}
     overview = Overview(
         at=0,
         cluster={"started_at": 0},
-        pools={"": PoolOverview(PoolStatus())},
-        tasks=(TaskOverview("", "", CallCounts()),),
+        pools={"": PoolOverview(PoolStatus(), cost=amounts)},
+        tasks=(TaskOverview("", "", TaskCounts()),),
         end=PredictedEnd(0, 0, 0),
-        cost={"budget": 0, "pools": {"": {}}},
+        cost={**amounts, "budget": 0},
         scaled={"": {"": 0}},
         failures={"": 0},
     )
     endings = {"counter": "_total", "info": "_info"}
+    found = {}
     for metric in exported(overview):
         labels = dict.fromkeys(name for sample in metric.samples for name in sample.labels)
-        name = metric.name + endings.get(metric.type, "")
-        yield code(name), metric.type, code(*labels), metric.documentation
+        found[metric.name + endings.get(metric.type, "")] = (
+            metric.type,
+            labels,
+            metric.documentation,
+        )
+    for listing, keys in ((CLUSTER, ()), (POOLS, ("pool",)), (TASKS, ("task", "pool"))):
+        for column in listing.columns:
+            if column.metric is not None:  # its value may be None in this overview
+                name, own = series(column.metric)
+                kind = "counter" if name.endswith("_total") else "gauge"
+                found.setdefault(name, (kind, dict.fromkeys([*keys, *own]), column.help))
+    for name, (kind, labels, words) in found.items():
+        yield code(name), kind, code(*labels), words
 
 
 def run_files() -> Iterator[tuple[str, str]]:
     """Yield the files and directories of a run, and their contents."""
-    found = comments("runs/streams.py") | comments("cache/run_results.py")
+    found = comments("runs/streams.py") | comments("cache/resume.py")
     for name, text in found.items():
         file = f"{name}.jsonl" if name in STREAMS else name if "." in name else f"{name}/"
         yield code(file), text

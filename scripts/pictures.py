@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Make the pictures of docs/seeing.md from one real run.
 
-They show the live page, ``scalable top``, a notebook, the sidebar of JupyterLab and the report. The
-extras ``dashboard``, ``tui`` and ``jupyter``, Playwright, Pillow and Chromium are needed::
+They show a plan and a run in a terminal, the dashboard, ``scalable top``, a notebook in JupyterLab,
+and the report. The extras ``dashboard``, ``tui`` and ``jupyter``, Playwright, Pillow and Chromium
+are needed::
 
     python scripts/pictures.py            # into docs/pictures
     python scripts/pictures.py DIRECTORY
@@ -10,7 +11,9 @@ extras ``dashboard``, ``tui`` and ``jupyter``, Playwright, Pillow and Chromium a
 
 import asyncio
 import io
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,9 +27,9 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "places"))
 
-from jupyter_lab import CLUSTERS, JupyterLab  # noqa: E402
+from jupyter_lab import JupyterLab  # noqa: E402
 
 MANIFEST = """\
 version: 1
@@ -36,10 +39,48 @@ targets:
 components:
   model: {cpus: 1, memory: 400M, workers: 3}
   statistics: {cpus: 1, memory: 400M, workers: 2}
+tasks:
+  prepare: {component: model, count: 90, duration: 0.5s}
+  simulate: {component: model, count: 90, duration: 1.6s}
+  summarise: {component: statistics, count: 15, duration: 0.5s}
 """
+#: A workflow with fewer tasks, for the picture of a terminal.
+WORKFLOW = """\
+import time
+
+from scalable import ScalableSession
+
+
+def prepare(year):
+    time.sleep(0.4)
+    return year
+
+
+def simulate(year):
+    time.sleep(1.5)
+    return year
+
+
+def summarise(years):
+    time.sleep(0.5)
+    return len(years)
+
+
+if __name__ == "__main__":
+    with ScalableSession.from_yaml() as client:
+        prepared = client.map(prepare, range(18), tag="model", pure=False)
+        years = client.map(simulate, prepared, tag="model", pure=False)
+        print("years:", client.submit(summarise, years, tag="statistics", pure=False).result())
+"""
+COUNTS = {"count: 90": "count: 18", "count: 15": "count: 1"}
+NOTEBOOK = """\
+from scalable import ScalableSession
+
+session = ScalableSession.attach("climate")
+session"""
 NAME = "climate"
 #: Width of a picture in pixels, at most; they are drawn at twice the size and made smaller.
-WIDTH, COLOURS = 1200, 128
+WIDTH, COLOURS = 1200, 256
 
 
 def prepare(year):
@@ -79,7 +120,8 @@ def save(data, path):
     if picture.width > WIDTH:
         size = WIDTH, round(picture.height * WIDTH / picture.width)
         picture = picture.resize(size, Image.Resampling.LANCZOS)
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
     print(f"{path.name}: {picture.width} x {picture.height}, {path.stat().st_size} bytes")
 
 
@@ -90,9 +132,7 @@ def of_page(browser, link, scheme, height):
     )
     page = context.new_page()
     page.goto(link)
-    page.wait_for_selector("#pools tbody tr, main.sr", timeout=60_000)
-    if page.locator("#window").count():
-        page.select_option("#window", "60")
+    page.wait_for_selector("#pools tbody tr", timeout=60_000)
     page.wait_for_timeout(2_500)
     data = page.screenshot()
     context.close()
@@ -129,14 +169,40 @@ def of_top(name):
 
 
 def of_lab(browser, home):
-    """Return a picture of the clusters in the sidebar of a JupyterLab."""
+    """Return a picture of a JupyterLab whose sidebar and notebook show the cluster."""
+    cell = {"cell_type": "code", "source": NOTEBOOK, "outputs": [], "execution_count": None}
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    book = {"nbformat": 4, "nbformat_minor": 5, "cells": [cell | {"id": "one", "metadata": {}}]}
     with JupyterLab(home, XDG_STATE_HOME=os.environ["XDG_STATE_HOME"]) as lab:
-        page = lab.open(browser)
+        file = lab.work / "climate.ipynb"
+        file.write_text(json.dumps(book | {"metadata": {"kernelspec": kernel}}))
+        page = lab.open(browser, "lab/tree/climate.ipynb")
         page.wait_for_selector(".dask-ClusterListingItem", timeout=60_000)
+        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+        # Before, JupyterLab would ask for a kernel.
+        page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=90_000)
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.get_by_text("Run All Cells", exact=True).click()
+        page.wait_for_selector(".jp-OutputArea-output .sn", timeout=120_000)
         page.wait_for_timeout(1_500)
-        data = page.locator(CLUSTERS).screenshot()
+        data = page.screenshot()
         page.context.close()
     return data
+
+
+def of_terminal(commands, title):
+    """Return commands and what they print as an SVG of a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True)
+    for words, printed in commands:
+        console.print(Text(f"$ scalable {words}", style="bold green"))
+        console.print(Text.from_ansi(printed.rstrip("\n")))
+        console.print()
+    svg = console.export_svg(title=title)
+    # A document loads no font from elsewhere.
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
 @contextmanager
@@ -162,6 +228,14 @@ def pictures(directory, place):
     from scalable.runs import read_run
     from scalable.runs.report import report_on
 
+    small = MANIFEST
+    for count, less in COUNTS.items():
+        small = small.replace(count, less)
+    (place / "scalable.yaml").write_text(small)
+    (place / "workflow.py").write_text(WORKFLOW)
+    commands = ("plan --target local", "run --target local")
+    printed = [(words, scalable_in(place, *words.split())) for words in commands]
+    (directory / "terminal.svg").write_text(of_terminal(printed, "climate"))
     (place / "scalable.yaml").write_text(MANIFEST)
     scalable_in(place, "up", "--target", "local", "--name", NAME, "--dashboard", ":0", "--yes")
     try:
@@ -176,14 +250,14 @@ def pictures(directory, place):
             save(of_page(browser, link, "light", 1350), directory / "page.png")
             save(of_page(browser, link, "dark", 1350), directory / "page-dark.png")
             save(of_html(browser, session._repr_html_()), directory / "notebook.png")
+            save(of_lab(browser, place / "home"), directory / "jupyterlab.png")
             for future in futures:
                 future.exception()
-            save(of_lab(browser, place / "home"), directory / "sidebar.png")
     finally:
         scalable_in(place, "down", NAME, "--yes")
     file = report_on(read_run(run)).save(place / "report.html")
     with chromium() as browser:
-        save(of_page(browser, file.as_uri(), "light", 1300), directory / "report.png")
+        save(of_page(browser, file.as_uri(), "light", 1800), directory / "report.png")
 
 
 def main():

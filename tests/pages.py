@@ -1,8 +1,10 @@
 """The pages of the documentation: their blocks, and a shell in which they are run."""
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -50,20 +52,39 @@ def commands(block):
     return [(command, "\n".join(shown)) for command, shown in pairs]
 
 
+@contextlib.contextmanager
 def shell(directory, more=()):
-    """Return a function that runs a command in a directory, with nothing of ours in the environment."""
+    """Yield a function that runs a command in a directory, with nothing of ours in the environment.
+
+    What still runs in the background at the end is ended.
+    """
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("SCALABLE_", "SLURM_"))}
     clean |= {f"XDG_{kind}_HOME": str(directory / kind.lower()) for kind in ("STATE", "CACHE")}
     clean |= dict(more)
     clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
+    groups = []
 
     def run(command):
-        return subprocess.run(
+        with subprocess.Popen(
             command, shell=isinstance(command, str), cwd=directory, env=clean, text=True,
-            capture_output=True, timeout=300, check=False,
-        )  # fmt: skip
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
+        ) as process:  # fmt: skip
+            groups.append(process.pid)
+            try:
+                printed, errors = process.communicate(timeout=300)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        if not str(command).endswith("&"):
+            groups.remove(process.pid)
+        return subprocess.CompletedProcess(command, process.returncode, printed, errors)
 
-    return run
+    try:
+        yield run
+    finally:
+        for group in groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGTERM)
 
 
 def runs_as_it_stands(page, directory, more=(), patience=0.0, instead=("", "")):
@@ -72,27 +93,27 @@ def runs_as_it_stands(page, directory, more=(), patience=0.0, instead=("", "")):
     A command that only watches is repeated for that many seconds, until it shows the same. A text in
     the files is replaced by another, if the page must not take a fixed port of this machine.
     """
-    run = shell(directory, more)
     found = blocks(page)
     if "examples/" in (ROOT / page).read_text():
         shutil.copytree(ROOT / "examples", directory / "examples")
     assert found, page
-    for language, title, block in found:
-        if title:
-            (directory / title).write_text(block.replace(*instead))
-        elif language == "python":
-            (directory / "block.py").write_text(block)
-            done = run([sys.executable, "block.py"])
-            assert done.returncode == 0, f"{block}\n{done.stderr}"
-        elif language == "console":
-            for command, shown in commands(block):
-                deadline = time.monotonic() + (patience if WATCHING.match(command) else 0.0)
-                while True:
-                    done = run(command)
-                    printed = normal(done.stdout)
-                    if page == "README.md" and command == "scalable run":
-                        printed = printed.splitlines()[0]  # the report is described, not shown
-                    if printed == normal(shown) or time.monotonic() > deadline:
-                        break
-                    time.sleep(0.5)
-                assert printed == normal(shown), f"$ {command}\n{done.stdout}\n{done.stderr}"
+    with shell(directory, more) as run:
+        for language, title, block in found:
+            if title:
+                (directory / title).write_text(block.replace(*instead))
+            elif language == "python":
+                (directory / "block.py").write_text(block)
+                done = run([sys.executable, "block.py"])
+                assert done.returncode == 0, f"{block}\n{done.stderr}"
+            elif language == "console":
+                for command, shown in commands(block):
+                    deadline = time.monotonic() + (patience if WATCHING.match(command) else 0.0)
+                    while True:
+                        done = run(command)
+                        printed = normal(done.stdout)
+                        if page == "README.md" and command == "scalable run":
+                            printed = printed.splitlines()[0]  # the report is described, not shown
+                        if printed == normal(shown) or time.monotonic() > deadline:
+                            break
+                        time.sleep(0.5)
+                    assert printed == normal(shown), f"$ {command}\n{done.stdout}\n{done.stderr}"

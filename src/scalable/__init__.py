@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalable.cache.decorator import cached
-    from scalable.cache.file import File
+    from scalable.cache.calls import cached
+    from scalable.cache.files import File
     from scalable.cache.key import KeyOptions
     from scalable.client.client import ScalableClient
     from scalable.client.failures import CallFailed, Sweep
@@ -41,7 +41,7 @@ _SOURCES = {
     "CallFailed": "scalable.client.failures",
     "ClusterError": "scalable.errors",
     "CommandResult": "scalable.worker.command",
-    "File": "scalable.cache.file",
+    "File": "scalable.cache.files",
     "KeyOptions": "scalable.cache.key",
     "Manifest": "scalable.manifest",
     "ManifestError": "scalable.errors",
@@ -56,7 +56,7 @@ _SOURCES = {
     "SlurmCluster": "scalable.providers.slurm.cluster",
     "Storage": "scalable.storage",
     "Sweep": "scalable.client.failures",
-    "cached": "scalable.cache.decorator",
+    "cached": "scalable.cache.calls",
     "checkpoint": "scalable.worker.checkpoints",
     "command": "scalable.worker.command",
     "connect": "scalable.clusters.connecting",

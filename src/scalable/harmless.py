@@ -1,18 +1,39 @@
-"""Strings from outside the program, made harmless for terminals and logs."""
+"""Strings from outside the program, made harmless for each medium.
+
+``harmless`` is for blocks of text in terminals and logs, ``one_line`` for lines, cells and HTML
+(templates escape it too), and ``label`` for labels of metrics.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 
-#: Control characters other than line break and tab, and those that change the text direction.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+#: Characters that control a terminal, end a line or change the text direction, and halves of
+#: characters, which cannot be written.
+_CONTROLS = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+#: The same in blocks of text, which have line breaks and tabs.
+_IN_BLOCKS = re.compile(rf"(?![\n\t]){_CONTROLS.pattern}")
 _LAST_BYTE = 0xFF
 #: Longest line of a log; a longer one loses its middle.
 LONGEST_LINE = 2_000
 _ENDS = 800
 #: Longest name in a sentence.
 LONGEST_NAME = 200
+#: Replaces a character that would move the cursor, colour the text or change its direction.
+REPLACED = "\ufffd"
+#: Maximum number of combining marks that are kept on one character.
+LONGEST_MARKS = 3
+#: Number of characters of a string that are read. The rest is cut off.
+READ_CHARACTERS = 4_000
+_SPACES = re.compile(r"\s+")
+#: Characters of these categories are marks.
+_MARKS = frozenset({"Mn", "Me"})
+#: Maximum characters of a label. Of longer strings a prefix is kept.
+LONGEST_LABEL = 100
 #: Log format of our programs.
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 #: Loggers that have handlers of their own: the root, and those that Dask sets up.
@@ -34,17 +55,50 @@ def is_sendable(key: object) -> bool:
     return not isinstance(key, str) or key.isascii() or sendable(key) == key
 
 
+def is_control(character: str) -> bool:
+    """Return whether a character ends a line, controls a terminal or changes the text direction."""
+    return _CONTROLS.match(character) is not None
+
+
 def harmless(text: str) -> str:
     r"""Return a string with its control characters shown as ``\x1b`` or ``\u202e``.
     Escape sequences could hide text or set a terminal's clipboard. Line breaks and tabs stay.
     """
-    return _CONTROLS.sub(lambda found: escaped(found[0]), text.replace("\r\n", "\n"))
+    return _IN_BLOCKS.sub(_escaped, text.replace("\r\n", "\n"))
 
 
-def escaped(character: str) -> str:
-    r"""Return a character as ``\x1b`` or ``\u202e``."""
-    number = ord(character)
+def _escaped(found: re.Match[str]) -> str:
+    number = ord(found[0])
     return f"\\x{number:02x}" if number <= _LAST_BYTE else f"\\u{number:04x}"
+
+
+def one_line(text: object) -> str:
+    """Return a string on one line, without control characters and direction marks.
+    Right-to-left letters stay. Whitespace is collapsed. Only ``READ_CHARACTERS`` are read.
+    Invisible characters are replaced too, because the widths of cells must be known.
+    """
+    read = _SPACES.sub(" ", str(text)[: 2 * READ_CHARACTERS]).strip(" ")[:READ_CHARACTERS]
+    if read.isascii() and read.isprintable():
+        return read
+    kept, marks = [], 0
+    for char in read:
+        category = unicodedata.category(char)
+        marks = marks + 1 if category in _MARKS else 0
+        if marks <= LONGEST_MARKS:
+            kept.append(REPLACED if category == "Cf" or is_control(char) else char)
+    return "".join(kept)
+
+
+def indented_line(line: str) -> str:
+    """Return :func:`one_line` of a string with at most 40 spaces of indentation."""
+    indent = len(line) - len(line.lstrip(" "))
+    return " " * min(indent, 40) + one_line(line)
+
+
+def label(text: object) -> str:
+    """Return a string of at most ``LONGEST_LABEL`` characters for the label of a metric."""
+    shown = _CONTROLS.sub(_escaped, str(text)[: LONGEST_LABEL + 1])
+    return shown if len(shown) <= LONGEST_LABEL else f"{shown[: LONGEST_LABEL - 3]}..."
 
 
 def short_name(name: str) -> str:

@@ -1,33 +1,30 @@
-"""Quantiles of measured values."""
+"""Sums and quantiles of measured values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Sum(NamedTuple):
+    """One measurement of several tasks, added up."""
+
+    #: Number of tasks that were measured.
+    tasks: int = 0
+    total: float = 0.0
+
+    @classmethod
+    def of(cls, values: Collection[float]) -> Sum:
+        return cls(len(values), sum(values))
+
+    def __add__(self, other: Sum) -> Sum:  # type: ignore[override]
+        return Sum(self.tasks + other.tasks, self.total + other.total)
 
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Median, 95 % quantile, maximum and mean, in the unit of the values."""
-
-    q50: float
-    q95: float
-    max: float
-    mean: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Quantiles | None:
-        """Return the quantiles of unsorted values, or None without values."""
-        if not values:
-            return None
-        ordered = sorted(values)
-        mean = sum(ordered) / len(ordered)
-        return cls(quantile(ordered, 0.5), quantile(ordered, 0.95), ordered[-1], mean)
-
-
-@dataclass(frozen=True)
-class Durations:
-    """Quantiles, mean and total of running times, in seconds."""
+    """Quantiles, maximum, mean and total of measurements, in the unit of the values."""
 
     q50: float
     q80: float
@@ -37,20 +34,14 @@ class Durations:
     total: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Durations | None:
-        """Return the statistics of unsorted running times, or None without values."""
+    def of(cls, values: Sequence[float]) -> Quantiles | None:
+        """Return the quantiles of unsorted values, or None without values."""
         if not values:
             return None
         ordered = sorted(values)
         total = sum(ordered)
-        return cls(
-            q50=quantile(ordered, 0.5),
-            q80=quantile(ordered, 0.8),
-            q95=quantile(ordered, 0.95),
-            max=ordered[-1],
-            mean=total / len(ordered),
-            total=total,
-        )
+        q50, q80, q95 = (quantile(ordered, q) for q in (0.5, 0.8, 0.95))
+        return cls(q50, q80, q95, ordered[-1], total / len(ordered), total)
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:

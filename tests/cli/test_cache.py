@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from scalable.cache.checkpoints import Checkpoints, checkpoint_directory
-from scalable.cache.entries import pieces_of
-from scalable.cache.folders import Folder
-from scalable.cache.payloads import packed
-from scalable.cache.store import ResultStore
+from scalable.cache.entries import packed, pieces_of
+from scalable.cache.key import CallKey
+from scalable.cache.store import ResultStore, path_of
 
 DAY = 86_400.0
 PARTS = {"code:climate.run": "1", "argument:year": "1", "package:numpy": "numpy 2.3.1"}
@@ -42,20 +41,17 @@ def key(number):
     return f"{number:02x}" * 32
 
 
-def put(store, number, *, function="climate.run", age_s=0.0, size=10, **given):
+def put(store, number, *, age_s=0.0, size=10, **given):
     """Store a result that is so many seconds old, and return its path."""
-    values = {"parts": PARTS, "cost_s": 60.0, "task": "simulate", "tag": "model"} | given
-    entry = store.put(key(number), b"x" * size, function=function, **values)
-    folder = Folder(path_of(store, number).parents[2])
+    facts = {"cost_s": 60.0, "task": "simulate", "tag": "model"} | given
+    parts, function = facts.pop("parts", PARTS), facts.pop("function", "climate.run")
+    own = CallKey(key(number), parts, function)
+    entry = store.put(own, b"x" * size, **facts)
+    path = Path(store.url.removeprefix("file://"), path_of(own))
     old = replace(entry, created=time.time() - age_s)
-    folder.write(key(number), pieces_of(old, packed(b"x" * size)))
-    os.utime(path_of(store, number), (time.time() - age_s,) * 2)
-    return path_of(store, number)
-
-
-def path_of(store, number):
-    directory = store.url.removeprefix("file://")
-    return Path(directory, "entries", key(number)[:2], key(number))
+    path.write_bytes(b"".join(pieces_of(old, packed(b"x" * size))))
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
 
 
 def listed(invoke, *words):
@@ -149,36 +145,21 @@ def test_results_are_removed_by_key_by_function_or_all(store, invoke):
     assert invoke("cache", "rm", key(1)[:8], "--yes").out == "removed 1 result\n"
     assert invoke("cache", "rm", "--function", "plot", "--yes").out == "removed 2 results\n"
     assert sorted(listed(invoke)) == [2, 3]
-    path_of(store, 2).write_bytes(b"torn")
+    put(store, 2).write_bytes(b"torn")
     assert invoke("cache", "rm", "--all", "--yes").out == "removed 2 results\n"
     assert invoke("cache", "rm", "--all").out == "nothing to remove\n"
     assert "give keys" in invoke("cache", "rm", "--yes", code=2).err
     assert "give keys" in invoke("cache", "rm", "--all", key(1), code=2).err
 
 
-def test_faulty_entries_are_named_and_removed_on_demand(store, invoke):
+def test_unreadable_entries_are_counted_and_removed_by_their_key(store, invoke):
     put(store, 1)
-    assert "none damaged" in invoke("cache", "verify").out
-    path = put(store, 2, size=200_000)
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-    put(store, 3).write_bytes(b"torn")
-    found = json.loads(invoke("cache", "verify", "--format", "json", code=1).out)
-    assert {fault["key"]: fault["kind"] for fault in found["faults"]} == {
-        key(2): "corrupt",
-        key(3): "torn",
-    }
-    assert (found["entries"], found["removed"]) == (3, 0)
-    assert "cannot be read: `scalable cache verify` shows why" in invoke("cache", "list").out
-    refused = invoke("cache", "verify", "--remove", code=2).err
-    assert "confirm with --yes. Nothing was removed." in refused
-    assert "would be removed" in invoke("cache", "verify", "--remove", "--dry-run", code=1).out
-    text = invoke("cache", "verify", "--remove", "--yes", code=1).out
-    assert "2 of them damaged" in text
-    assert "removed 2 of the damaged entries" in text
-    assert invoke("cache", "verify").code == 0
-    assert listed(invoke) == [1]
+    put(store, 2).write_bytes(b"torn")
+    assert f"1 entry cannot be read: `scalable cache rm {key(2)[:12]}`" in (
+        invoke("cache", "list").out
+    )
+    assert invoke("cache", "rm", key(2)[:12], "--yes").out == "removed 1 result\n"
+    assert "cannot be read" not in invoke("cache", "list").out
 
 
 def test_collection_says_what_goes_and_what_stays(store, invoke):
@@ -196,6 +177,7 @@ def test_collection_says_what_goes_and_what_stays(store, invoke):
     assert "removed 2 results" in text
     assert "2 results of 196" in text
     assert wanted["keys"] == [key(3), key(4)]
+    assert wanted["other_releases"] == {"entries": 0, "size": 0}
     assert listed(invoke) == [1, 2]
     dry = json.loads(invoke("cache", "prune", "--limit", "1", "--dry-run", "--format", "json").out)
     assert (dry["removed"], dry["left"]["entries"], len(listed(invoke))) == (2, 0, 2)
@@ -234,6 +216,22 @@ def test_files_of_killed_processes_are_counted_and_removed(store, invoke):
     assert left.exists()
     assert "removed 1 file of killed processes" in invoke("cache", "prune", "--yes").out
     assert not left.exists()
+    assert listed(invoke) == [1]
+
+
+def test_results_of_other_releases_are_shown_and_removed(store, invoke, tmp_path):
+    put(store, 1)
+    digest = "ab" * 32
+    left = tmp_path / "cache" / "scalable" / "results" / "entries" / "ab" / digest
+    left.parent.mkdir(parents=True)
+    left.write_bytes(bytes(2048))
+    assert listed(invoke) == [1]
+    line = "1 file of other releases (2.00 kiB)"
+    assert f"would remove {line}" in invoke("cache", "prune", "--dry-run").out
+    assert f"Remove {line} from" in invoke("cache", "prune", code=2).err
+    assert left.exists()
+    assert f"removed {line}" in invoke("cache", "prune", "--yes").out
+    assert not left.parent.parent.exists()
     assert listed(invoke) == [1]
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -38,6 +39,7 @@ ROW = {
     "idle_ends_at": None,
     "cost": None,
     "adaptive": {},
+    "tasks": None,
 }
 
 
@@ -77,16 +79,16 @@ def test_the_list_for_programs(invoke, recorded):
 
 def test_the_list_for_people(invoke, recorded, monkeypatch):
     assert invoke("list").out == "no clusters\n"
-    now = "2026-01-01T02:07:00+00:00"
-    monkeypatch.setattr("scalable.cli.clusters._age", lambda created: f"{created} to {now}"[11:16])
+    now = datetime(2026, 1, 1, 2, 7, tzinfo=UTC).timestamp()
+    monkeypatch.setattr("scalable.cli.clusters.time", SimpleNamespace(time=lambda: now))
     recorded()
     recorded("a cluster of another", uuid=OTHER, running=False, embedded=True, stage="creating")
     result = invoke("list")
     assert (result.code, result.err) == (0, "")
     assert result.out == (
-        "  name                          provider     state  workers        id    age\n"
-        "  one                              local   running      2/3  0f0e0d0c  00:00\n"
-        "  a cluster of another  local (embedded)  creating      0/3  ffffffff  00:00\n"
+        "  name                  kind      provider  state     workers  id             age\n"
+        "  one                   detached  local     running       2/3  0f0e0d0c  2 h 07 m\n"
+        "  a cluster of another  embedded  local     creating      0/3  ffffffff  2 h 07 m\n"
     )
     assert invoke("list", "--format", "quiet").out == ""
 
@@ -174,9 +176,9 @@ def test_a_status_for_programs(invoke, recorded):
     ("idle", "live", "shown"),
     [
         (60, None, "in 1 m 00 s without work"),
-        (60, 3000, "in 1 m 00 s without work, in 50 m 00 s in any case"),
-        (3000, 60, "in 1 m 00 s in any case"),
-        (None, 60, "in 1 m 00 s"),
+        (60, 3000, "in 1 m 00 s without work, in 50 m 00 s at the latest"),
+        (3000, 60, "in 1 m 00 s at the latest"),
+        (None, 60, "in 1 m 00 s at the latest"),
     ],
 )
 def test_a_status_has_the_times_when_a_cluster_ends(
@@ -186,7 +188,7 @@ def test_a_status_has_the_times_when_a_cluster_ends(
     ends = {"idle_ends_at": idle and now + idle, "ends_at": live and now + live}
     recorded(status=ends)
     monkeypatch.setattr("scalable.cli.clusters.time", SimpleNamespace(time=lambda: now))
-    assert f"Ends:      {shown}\n" in invoke("status", "one").out
+    assert f"Stops:     {shown}\n" in invoke("status", "one").out
 
 
 def test_a_status_for_people(invoke, recorded):
@@ -197,15 +199,15 @@ def test_a_status_for_people(invoke, recorded):
         "State:     degraded: model lacks 1 worker\n"
         "Target:    local (provider local)\n"
         f"Address:   {ADDRESS}\n"
-        "Ends:      in 9 m 59 s without work\n"
+        "Stops:     in 9 m 59 s without work\n"
         "\n"
-        "  pool      desired  running  launching  failed\n"
-        "  model           2        1          1       0\n"
-        "  analysis        1        1          0       0\n"
+        "  pool      desired  running  starting\n"
+        "  model           2        1         1\n"
+        "  analysis        1        1         0\n"
         "  model: Priority\n"
         "\n"
-        "  manager  target     state  priority\n"
-        "  local     local  attached         0\n"
+        "  manager  target  state     priority\n"
+        "  local    local   attached         0\n"
     )
 
 

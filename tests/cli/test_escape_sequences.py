@@ -12,7 +12,7 @@ from scalable.clusters import services
 from scalable.errors import ProviderError
 from scalable.harmless import harmless
 from scalable.model import Diagnostic, PoolStatus
-from scalable.model.overview import CallCounts, Overview, PoolOverview, TaskOverview
+from scalable.model.overview import Overview, PoolOverview, TaskCounts, TaskOverview
 from scalable.runs import RunDirectory
 from scalable.session import displays
 
@@ -137,8 +137,9 @@ def test_a_report(invoke, tmp_path, monkeypatch):
 
 
 def test_progress_lines(capfd):
-    Output().display()(EVIL)
-    calls = TaskOverview(EVIL, EVIL, CallCounts(running=1))
+    with Output().progress(lines=True) as display:
+        display.show(EVIL)
+    calls = TaskOverview(EVIL, EVIL, TaskCounts(running=1))
     shown = Overview(at=1.0, pools={EVIL: PoolOverview(PoolStatus(1, 2))}, tasks=(calls,))
     displays.LineDisplay().update([shown])
     Output().note(EVIL)

@@ -162,7 +162,7 @@ def test_a_usage_error_says_where_help_is(arguments, invoke):
 
 def test_an_unknown_verb_gets_the_closest_one(invoke):
     assert "no command 'ls'; did you mean 'list'?" in invoke("ls").err
-    assert "did you mean 'cache verify'?" in invoke("cache", "verfy").err
+    assert "did you mean 'cache prune'?" in invoke("cache", "prne").err
     assert "no command 'vaildate'; did you mean 'validate'?" in invoke("vaildate").err
     assert "did you mean" not in invoke("zzz").err
 

@@ -4,14 +4,14 @@ import pytest
 
 from scalable.cli.output import Output
 from scalable.cli.workflow import Followed
-from scalable.model.overview import CallCounts, Overview, TaskOverview
+from scalable.model.overview import Overview, TaskCounts, TaskOverview
 from scalable.records.overview_file import OverviewFile
 from scalable.session import displays
 from scalable.session.displays import Display, LineDisplay
 
 
 def overview(done=0, name="fit"):
-    return Overview(at=1.0, tasks=(TaskOverview(name, "big", CallCounts(done=done)),))
+    return Overview(at=1.0, tasks=(TaskOverview(name, "big", TaskCounts(done=done)),))
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def test_sessions_are_followed_until_the_last_has_ended(tmp_path):
     followed = Followed(tmp_path / "listing", tmp_path / "shown")
     file.show("a", overview(1))
     file.show("b", overview(2))
-    assert [each.calls.done for each in followed.overviews()] == [1, 2]
+    assert [each.counts.done for each in followed.overviews()] == [1, 2]
     file.end("a")
-    assert [each.calls.done for each in followed.overviews()] == [2]
+    assert [each.counts.done for each in followed.overviews()] == [2]
     file.end("b")
-    assert [each.calls.done for each in followed.overviews()] == [2], "the last one stays"
+    assert [each.counts.done for each in followed.overviews()] == [2], "the last one stays"
     (tmp_path / "shown").unlink()
-    assert [each.calls.done for each in followed.overviews()] == [2]
+    assert [each.counts.done for each in followed.overviews()] == [2]
 
 
 def test_a_log_gets_a_line_every_ten_seconds_and_the_last_state(clock, capsys):
@@ -61,9 +61,9 @@ def test_a_log_gets_a_line_every_ten_seconds_and_the_last_state(clock, capsys):
     assert out == ""
     assert err.splitlines() == [
         "[   0 s] fit: no tasks",
-        "[  12 s] fit: 3 done",
-        "[  23 s] fit: 3 done",
-        "[  24 s] fit: 4 done",
+        "[  12 s] 3 of 3 tasks (100 %) | fit: 3 done",
+        "[  23 s] 3 of 3 tasks (100 %) | fit: 3 done",
+        "[  24 s] 4 of 4 tasks (100 %) | fit: 4 done",
     ]
 
 

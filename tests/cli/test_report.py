@@ -66,6 +66,26 @@ def test_no_run_is_an_error_that_says_how_to_record_one(invoke, tmp_path, monkey
     assert json.loads(invoke("report", "--format", "json").out)["error"]["code"] == "E_RUN"
 
 
+def test_a_damaged_run_is_an_error_that_names_the_file_and_the_fault(invoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(tmp_path))
+    (tmp_path / "run-20260101T000000Z-a-1").mkdir()
+    assert (
+        "run-20260101T000000Z-a-1 is not a recorded run: its run.json is missing"
+        in invoke("report").err
+    )
+    file = tmp_path / "run-20260102T000000Z-a-2" / "run.json"
+    file.parent.mkdir()
+    for content, fault in {
+        '{"project": "a",\n "status" "completed"}': ":2:11 is damaged: Expecting ':' delimiter",
+        "[1]": " is not a JSON object",
+    }.items():
+        file.write_text(content)
+        for arguments in ((), ("run-20260102",)):
+            result = invoke("report", *arguments)
+            assert result.code == 6
+            assert f"{file.parent} is not a recorded run: its run.json{fault}" in result.err
+
+
 def test_two_runs_cannot_be_meant(runs, invoke):
     assert invoke("report", "--latest", "--run-id", runs[0].run_id).code == 2
     assert invoke("report", "--latest", runs[0].run_id).code == 2
@@ -73,7 +93,7 @@ def test_two_runs_cannot_be_meant(runs, invoke):
 
 def test_a_page_by_its_format_or_by_the_suffix_of_its_file(runs, invoke, tmp_path):
     page = invoke("report", "--format", "html").out
-    assert page.startswith("<!DOCTYPE html>")
+    assert page.startswith("<!doctype html>")
     assert runs[1].run_id in page
     assert invoke("report", "-o", "r.html").err == "wrote r.html\n"
     assert (tmp_path / "r.html").read_text() == page

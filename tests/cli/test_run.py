@@ -491,8 +491,8 @@ def test_a_script_does_not_outlive_us(script, spawn, eventually, project):
 SHOWN = """\
 import os, pathlib, time
 from scalable.records.overview_file import OverviewFile
-from scalable.model.overview import CallCounts, Overview, TaskOverview
-task = TaskOverview("fit", "big", CallCounts(done=5))
+from scalable.model.overview import TaskCounts, Overview, TaskOverview
+task = TaskOverview("fit", "big", TaskCounts(done=5))
 shown = OverviewFile(pathlib.Path(os.environ["SCALABLE_RUN_OVERVIEWS"]))
 shown.show("one", Overview(at=time.time(), tasks=(task,)))
 """

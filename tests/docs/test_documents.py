@@ -4,13 +4,18 @@ The pages that take long, or need more than this machine, are run in tests/place
 """
 
 import re
+import runpy
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from pages import ROOT, blocks, runs_as_it_stands
 from scalable.containers.component import PACKAGES
+from scalable.views import columns
+from scalable.views.columns import POOLS
+from scalable.views.tables import Column
 
 PAGES = (
     "README.md",
@@ -58,6 +63,15 @@ def test_the_reference_is_what_the_models_say():
         [sys.executable, str(ROOT / "docs" / "reference.py"), "--check"], check=False, timeout=60
     )
     assert done.returncode == 0, "run make docs-options"
+
+
+def test_reference_has_the_metric_of_a_column_without_a_value(monkeypatch):
+    reference = runpy.run_path(str(ROOT / "docs" / "reference.py"))
+    metric = Column("x", "x", lambda _: None, "count", metric="scalable_pool_x", help="X.")
+    pools = replace(POOLS, columns=(*POOLS.columns, metric))
+    for names in (vars(columns), reference["metrics"].__globals__):
+        monkeypatch.setitem(names, "POOLS", pools)
+    assert ("`scalable_pool_x`", "gauge", "`pool`", "X.") in list(reference["metrics"]())
 
 
 def test_the_reference_has_every_variable_and_code():

@@ -31,12 +31,23 @@ MORE_ENTRIES, MORE_ENTRIES_COUNT = 0.25, 30
 RECORD_BYTES, RECORD_BYTES_OF_CALL = 100_000, 2_000
 #: Largest numbers of workers and of kinds of calls in a night.
 WORKERS, KINDS = 10_000, 100
+#: Most root spans that a scheduler keeps, twice Dask's max-history of computations (test_night.py),
+#: and most tasks in the latest messages to its workers, which Dask keeps (low-level-log-length).
+SPANS, SENT = 10, 200
 #: What grows until it is full, or with the number of workers up to a limit of its own -> entries
 #: that it may have.
 BOUNDED = {
     # asyncio keeps up to 100 timers that were cancelled.
     "asyncio.events.TimerHandle": 150,
     "asyncio.unix_events._UnixSelectorEventLoop._scheduled": 150,
+    "dask._task_spec.Task": SENT,
+    "dask._task_spec.Task.args": 6 * SENT,
+    "distributed.protocol.serialize.ToPickle": SENT,
+    "distributed.scheduler.TaskGroup.states": 8 * 5 * SPANS,
+    "distributed.spans.Span._cumulative_worker_metrics": 4 * 5 * SPANS,
+    "distributed.spans.Span._metadata": 50 * SPANS,
+    "distributed.spans.Span._total_nthreads_history": 100 * SPANS,
+    "scalable.dask_compat.tasks.CarriedNode": SENT,
     "scalable.protocol.code.CodeTable": TABLES_KEPT + 1,
     "scalable.protocol.handlers.LossReason": WORKERS,
     "scalable.protocol.importing.CodeVersions.tables": TABLES_KEPT + 1,

@@ -10,10 +10,12 @@ import signal
 import threading
 import time
 from concurrent.futures import CancelledError, as_completed, wait
+from functools import partial
 
 import distributed
 import pytest
-from distributed import get_client
+from distributed import get_client, secede
+from distributed.threadpoolexecutor import thread_state
 
 from manifests import TWO_POOLS
 from scalable import ClusterError, ScalableClient, ScalableSession
@@ -514,6 +516,94 @@ def test_a_call_that_swallows_its_interrupt_frees_its_worker(client, call, tmp_p
         eventually((tmp_path / "begun").exists)
         assert future.cancel()
         assert pool.submit(os.getpid).result(timeout=60) == pid
+
+
+class Lasting:
+    """Its destructor, whose exceptions Python drops, takes a second."""
+
+    def __init__(self, begun):
+        self.begun = begun
+
+    def __del__(self):
+        self.begun.touch()
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            pass
+
+
+def destroy_and_spin(begun, ended):
+    try:
+        Lasting(begun)
+        spin()
+    finally:
+        ended.touch()
+
+
+@pytest.mark.parametrize("kind", ["of an executor", "of Dask"])
+def test_an_interrupt_in_a_destructor_is_not_lost(client, kind, tmp_path, eventually):
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    with client.pool(tag="b") as pool:
+        sent = pool.submit if kind == "of an executor" else partial(client.submit, tag="b")
+        future = sent(destroy_and_spin, begun, ended)
+        eventually(begun.exists)
+        future.cancel()
+        eventually(ended.exists)
+
+
+def start_threads(begun, ended):
+    """Start threads that run last: on the event loop's processor, after everything else."""
+    processor = {min(os.sched_getaffinity(0))}
+    for thread in threading.enumerate():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(thread.native_id, processor)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    try:
+        begun.touch()
+        while True:
+            threading.Thread(target=int).start()
+    finally:
+        ended.touch()
+
+
+def test_an_interrupt_hits_no_thread_that_a_call_starts(tmp_path, eventually):
+    """The call would wait for ever for the thread, and so would others with Dask's lock."""
+    with ScalableSession.local({"c": 1}, processes=True) as other, other.pool(tag="c") as pool:
+        for n, submit in enumerate(3 * [pool.submit, partial(other.submit, tag="c")]):
+            begun, ended = tmp_path / f"begun-{n}", tmp_path / f"ended-{n}"
+            future = submit(start_threads, begun, ended)
+            eventually(begun.exists)
+            future.cancel()
+            eventually(ended.exists, f"call {n}")
+
+
+class Slow(set):
+    """Threads of a worker, to which another one is added in half a second."""
+
+    def add(self, thread):
+        super().add(thread)
+        self.begun.touch()
+        for _ in range(25):
+            time.sleep(0.02)
+
+
+def secede_slowly(begun):
+    executor = thread_state.executor
+    executor._threads = Slow(executor._threads)
+    executor._threads.begun = begun
+    try:
+        secede()
+    finally:
+        executor._threads = set(executor._threads)
+
+
+def test_an_interrupt_while_a_task_secedes_leaves_no_thread_that_runs_nothing(tmp_path, eventually):
+    begun = tmp_path / "begun"
+    with ScalableSession.local({"c": 1}, processes=True) as other:
+        future = other.submit(secede_slowly, begun, tag="c")
+        eventually(begun.exists)
+        future.cancel()
+        for _ in range(3):
+            assert other.submit(os.getpid, tag="c", pure=False).result(60) > 0
 
 
 # What calls might share, and what might keep futures from ending ------------------------------------

@@ -1,4 +1,4 @@
-"""The view of one call: running, waiting, done, failed, of an executor, and one that is unknown."""
+"""The view of one call: running, queued, blocked, done, failed, of an executor, and one that is unknown."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 from distributed import Event
 
-from scalable.model.overview import CallView
+from scalable.model.overview import TaskView
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.scheduler import explaining, task_views
 
@@ -43,7 +43,7 @@ def fail(x):
 
 
 def view(client, key, position=None):
-    return CallView.from_dict(client.sync(SchedulerCalls(client.scheduler).call, key, position))
+    return TaskView.from_dict(client.sync(SchedulerCalls(client.scheduler).call, key, position))
 
 
 def when(client, key, holds, position=None):
@@ -75,7 +75,7 @@ def test_a_running_call_and_those_that_wait_for_it_have_arguments(client):
         assert found.arguments == "('one', Secretive(number=3))"
         assert "the call says hello" in found.output
         waiting = view(client, behind.key)
-        assert waiting.state == "waiting"
+        assert waiting.state == "blocked"
         assert waiting.arguments == f"(result(of='{first.key}'), year=Secretive(number=4))"
         assert waiting.tries == 0
         assert "waits" in waiting.sentence
@@ -120,7 +120,7 @@ def test_calls_of_an_executor_are_known_one_by_one(client, eventually):
         def shown():
             # The bundle of the call that has failed may still be among those that run.
             told.update(client.sync(SchedulerCalls(client.scheduler).overview, 0))
-            bundles = [c["key"] for c in told["overview"]["running"] if c["calls"]]
+            bundles = [c["key"] for c in told["overview"]["running"] if c["bundle"]]
             return next((v for key in bundles if (v := view(client, key)).arguments), None)
 
         found = eventually(shown)

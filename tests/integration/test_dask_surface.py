@@ -153,6 +153,7 @@ def test_public_names_that_only_our_clients_have_are_pinned(cluster):
             "debug",
             "executor",
             "explain",
+            "get_logs",
             "pool",
             "send",
             "show_output",

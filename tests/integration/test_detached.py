@@ -162,7 +162,7 @@ def test_sessions_and_workflows_use_a_cluster_that_only_delete_ends(place, tmp_p
     assert "7\n" in done.stdout
     assert "Status:   completed" in done.stdout
     assert "Tasks:    1 succeeded\n" in done.stdout
-    assert status("one")["state"] == "running"
+    assert "\nTasks:     2 done; see `scalable top one`\n" in program("status", "one").stdout
     # The next workflow's report has its own calls, and not those before; a worker that is there.
     failing = workflow.replace("print", "list(client.pool('b').map(abs, range(5))); print")
     (tmp_path / "workflow.py").write_text(failing.replace("-7", "''"))

@@ -1,6 +1,9 @@
 """Results of executors: gathered by the client, and errors that must not end an iterator."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from distributed import wait
 
 from scalable import ScalableSession
 
@@ -48,6 +51,22 @@ def test_gather_raises_the_error_of_an_executor_or_skips_it(client):
         client.gather(futures)
     assert client.gather(futures, errors="skip") == [2, 6]
     assert client.gather(futures, "skip") == [2, 6]
+
+
+def test_gather_skips_what_is_lost_while_its_session_closes(eventually):
+    session = ScalableSession.local({"m": 1, "none": 0})
+    client = session.start()
+    done, waiting = client.submit(double, 1, tag="m"), client.submit(double, 2, tag="none")
+    wait([done])
+    with ThreadPoolExecutor() as threads:
+        asked = [
+            threads.submit(client.gather, futures, errors="skip")
+            for futures in ([waiting], [done, waiting])
+        ]
+        event = client.futures[waiting.key]._get_event()
+        eventually(lambda: len(event._waiters) == 2)
+        session.close()
+        assert [each.result(60) for each in asked] == [[], []]
 
 
 def total(*parts, **named):

@@ -356,12 +356,12 @@ async def test_a_full_pool_and_the_priority(on):
         assert found.pools[0].reason == "full"
         of_shell = await SchedulerCalls(on.client.scheduler).explain(tag="a", cluster="c")
         assert of_shell["pools"][0]["advice"] == "wait, or add workers: `scalable scale c a=2`"
-        assert of_shell["calls"][0]["advice"] == of_shell["pools"][0]["advice"]
+        assert of_shell["tasks"][0]["advice"] == of_shell["pools"][0]["advice"]
         on.scheduler.max_workers = 1
         way = "wait; max_workers 1 of the target allows no more workers: raise it in the manifest"
         await on.says(second, "full", full, way)
-        assert [c.details["count"] for c in found.calls] == [2]
-        assert found.calls[0].sentence.startswith("2 tasks of 'same' wait for a slot of pool 'a'")
+        assert [c.details["count"] for c in found.tasks] == [2]
+        assert found.tasks[0].sentence.startswith("2 tasks of 'same' wait for a slot of pool 'a'")
         ENDS["full"].set()
 
 
@@ -475,7 +475,7 @@ async def test_names_of_tasks_and_beginnings_of_keys_stand_for_calls(on):
     everything = await on.client.explain()
     assert [pool.about for pool in everything.pools] == ["a"]
     assert "has no worker that takes tasks" in everything.pools[0].sentence
-    assert [call.about for call in everything.calls] == [future.key]
+    assert [call.about for call in everything.tasks] == [future.key]
 
 
 # Executors ------------------------------------------------------------------------------------

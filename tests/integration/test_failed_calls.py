@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import get_client
 
+from python_runs import run_python
 from scalable import ScalableSession
 from scalable.cli.main import cli
 from scalable.runs import causes as causes_of
@@ -251,3 +252,34 @@ def test_a_client_keeps_nothing_of_failed_calls_whose_errors_were_raised(eventua
                 del future, caught
         gc.collect()
         eventually(lambda: gc.collect() is not None and not client.futures)
+
+
+SCRIPT = """\
+import dask
+
+from scalable import ScalableSession
+
+
+def fit(year):
+    raise LookupError(f"no {year}")
+
+
+if __name__ == "__main__":
+    with ScalableSession.local({"a": 1}, processes=True) as client:
+        client.submit(fit, 1, tag="a").exception()
+        client.compute(dask.delayed(fit)(2)).exception()
+        client.pool("a").submit(fit, 3).result()
+"""
+
+
+def test_failures_of_a_script_name_its_file_and_line(tmp_path):
+    script = tmp_path / "workflow.py"
+    script.write_text(SCRIPT)
+    done = run_python(script, cwd=tmp_path)
+    assert f'File "{script}", line 7, in fit\n    raise LookupError' in done.stderr
+    frames = {
+        failure.details.frame
+        for cause in causes_of(read_run(find_run(tmp_path / ".scalable" / "runs")).failures)
+        for failure in cause.failures
+    }
+    assert frames == {f"{script}:7 in fit"}

@@ -11,10 +11,11 @@ import pytest
 from distributed.security import Security
 
 from scalable import ScalableSession
+from scalable.harmless import LONGEST_LABEL
 from scalable.manager.pool_cluster import PoolCluster
-from scalable.model.overview import CallCounts, Overview, TaskOverview
+from scalable.model.overview import Overview, TaskCounts, TaskOverview
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.watch.metrics.exported import LONGEST_VALUE, exposition
+from scalable.watch.metrics.exported import exposition
 
 parser = pytest.importorskip("prometheus_client.parser")
 
@@ -91,14 +92,17 @@ def value(text, name, **labels):
 def test_metrics_are_the_numbers_of_the_overview(scraped):
     text, now = scraped.text, scraped.overview
     for task in now.tasks:
-        if len(task.name) < LONGEST_VALUE:
+        if len(task.name) < LONGEST_LABEL:
             named = {"task": task.name, "pool": task.tag}
             for result in ("done", "failed", "cancelled", "cached"):
                 finished = value(text, "scalable_tasks_finished_total", **named, result=result)
-                field = "found" if result == "cached" else result
-                assert finished == getattr(task.counts, field)
-            assert value(text, "scalable_task_queue_seconds_count", **named) == task.queued
-            assert value(text, "scalable_task_duration_seconds_sum", **named) == task.run_s
+                assert finished == getattr(task.counts, result)
+            for metric, key in (("queue", "queued_s"), ("duration", "duration_s")):
+                count, total = (
+                    value(text, f"scalable_task_{metric}_seconds_{part}", **named)
+                    for part in ("count", "sum")
+                )
+                assert (count, total) == task.sums[key][:2]
     finished = "scalable_tasks_finished_total"
     assert value(text, finished, task="fail", pool="big", result="failed") == 3
     assert value(text, finished, task="pooled", pool="big", result="done") == 20
@@ -139,7 +143,7 @@ def test_names_of_tasks_are_escaped_and_cut(scraped):
             if name == "scalable_tasks" for key, task in labels if key == "task" and "alert" in task]  # fmt: skip
     assert evil
     for task in evil:
-        assert len(task) <= LONGEST_VALUE
+        assert len(task) <= LONGEST_LABEL
         assert task.isprintable()
     for line in scraped.text.splitlines():
         assert "\x1b" not in line or not line.startswith("scalable_")
@@ -148,8 +152,8 @@ def test_names_of_tasks_are_escaped_and_cut(scraped):
 @pytest.mark.parametrize("name", ["half \ud800", "a" * 300, "\u202eright", 'q"\\'])
 def test_any_name_can_be_written(name):
     rows = [
-        TaskOverview(name, None, CallCounts(done=1)),
-        TaskOverview(name + "b", None, CallCounts(done=2)),
+        TaskOverview(name, None, TaskCounts(done=1)),
+        TaskOverview(name + "b", None, TaskCounts(done=2)),
     ]
     text = exposition(Overview(at=1.0, tasks=tuple(rows))).decode()
     ended = {key: v for key, v in samples(text).items() if ("result", "done") in key[1]}

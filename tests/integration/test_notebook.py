@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -47,12 +48,12 @@ futures = client.map(step, range(8), task="grow")
 executor = client.pool("crops", task="grow")
 def settled():
     overview = session.overview()
-    calls, workers = overview.calls, overview.pools["crops"].status.running
+    calls, workers = overview.counts, overview.pools["crops"].status.running
     return (calls.done, calls.failed, calls.running, workers) == (3, 1, 2, 2)
 until = time.monotonic() + 60
 while not settled() and time.monotonic() < until:
     time.sleep(0.05)
-print(json.dumps(session.overview().to_dict()["calls"]))""",
+print(json.dumps(session.overview().to_dict()["counts"]))""",
     "session": "session",
     "client": "client",
     "executor": "executor",
@@ -156,16 +157,17 @@ def test_everything_shows_the_numbers_of_the_model(notebook):
     counts = json.loads(said(notebook["started"]).splitlines()[-1])
     assert counts == {
         "running": 2,
-        "waiting": 3,
+        "queued": 3,
+        "blocked": 0,
         "done": 3,
         "failed": 1,
         "cancelled": 0,
-        "found": 0,
+        "cached": 0,
     }
     for name in ("session", "client", "cluster", "executor"):
         html = html_of(notebook[name])
         rows = rows_of(html)
-        assert "2 running, 3 waiting, 3 done, 1 failed" in html, name
+        assert "2 running, 3 queued, 3 done, 1 failed" in html, name
         assert rows["grow"][0] == "crops"
         assert rows["grow"][2:6] == ["2", "3", "2", "1"], name
         assert rows["crops"][:2] == ["2", "2"], name
@@ -186,27 +188,30 @@ def test_nothing_comes_from_elsewhere_and_both_themes_have_colours(notebook):
             assert not re.search(r"""(?:src|href)=["'](?!#)|url\(|@import""", html)
             if html:
                 assert "prefers-color-scheme:dark" in html
-                assert 'data-jp-theme-light="false"' in html
+                is_page = html.startswith("<iframe ")  # which the notebook's theme does not reach
+                assert is_page or 'data-jp-theme-light="false"' in html
 
 
 def test_a_cluster_is_a_widget_that_follows_it(notebook):
     (shown,) = notebook["cluster"]
     assert "application/vnd.jupyter.widget-view+json" in shown.data
     assert len(shown.data["text/plain"]) < 200
-    assert "0 running, 0 waiting, 8 done, 1 failed" in said(notebook["followed"])
+    assert "8 done, 1 failed" in said(notebook["followed"])
 
 
 def test_progress_is_kept_up_to_date_in_place(notebook):
     html = html_of(notebook["progress"])
     assert "Progress of" in html
-    assert "0 running, 0 waiting, 8 done, 1 failed" in html
+    assert "8 done, 1 failed" in html
     assert len([o for o in notebook["progress"] if "data" in o]) == 1
 
 
 def test_the_report_is_returned_and_shown(notebook):
     html = html_of(notebook["report"])
-    assert "<h1>Run " in html
-    assert "8 succeeded" in html
+    assert 'sandbox="allow-scripts"' in html
+    page = unescape(html)
+    assert "<title>Run run-" in page
+    assert '"8 done"' in page
 
 
 def test_the_end_leaves_no_thread_and_no_callback(notebook):

@@ -6,6 +6,7 @@ import pytest
 
 from scalable import ScalableSession
 from scalable.model.overview import Events, Overview
+from scalable.views.cluster_text import summary
 
 MANIFEST = """\
 version: 1
@@ -24,6 +25,10 @@ def fit(x):
 
 def fail(x):
     raise ValueError(f"no {x}")
+
+
+def pair(x, y):
+    return x, y
 
 
 def wait(told):
@@ -65,21 +70,36 @@ def test_numbers_are_those_of_the_record(session):
         after_broken = client.submit(fit, broken[0], tag="big")
         with client.pool("big") as pool:
             assert list(pool.map(fit, range(50))) == list(range(50))
+        with client.pool("big", record_calls=True) as pool:
+            assert list(pool.map(abs, range(20))) == list(range(20))
         client.gather(futures)
         assert after_broken.exception() is not None
-        now, events = when(
-            session, lambda now: not (now.calls.waiting or now.calls.running), since=0
-        )
+        now, events = when(session, lambda now: not now.counts.unfinished, since=0)
     rows = {(task.name, task.tag): task.counts for task in now.tasks}
     assert (rows["fit", "small"].done, rows["fail", "big"].failed) == (40, 3)
     assert (rows["fit", "big"].done, rows["fit", "big"].failed) == (50, 1)
-    assert now.calls.running == now.calls.waiting == 0
+    assert now.counts.unfinished == 0
     assert len(events.failures) == 3  # the call that could not run for lack of its input is none
     assert {row["tag"] for row in events.decisions} == {"small", "big"}
     assert sum(span[5] for span in events.spans) >= 44
+    assert_equal(now, session)
 
 
-def test_running_and_waiting_calls_are_told_apart_and_their_end_is_predicted(session, tmp_path):
+def assert_equal(now, session):
+    """Compare the last overview of a session with the tasks of its finished run, field by field."""
+    live = {}
+    for task in now.tasks:
+        live[task.name] = live[task.name] + task if task.name in live else task
+    finished = session.report().summary.task_names
+    assert finished.keys() == live.keys()
+    for name, row in finished.items():
+        assert row.task.counts == live[name].counts, name
+        assert row.task.sums.keys() == live[name].sums.keys(), name
+        for key, sums in row.task.sums.items():  # rows have microseconds
+            assert sums == pytest.approx(live[name].sums[key], rel=1e-5, abs=1e-4), (name, key)
+
+
+def test_running_and_queued_tasks_are_told_apart_and_their_end_is_predicted(session, tmp_path):
     told = tmp_path / "told"
     with session.start() as client:
         first = client.submit(wait, told, tag="big", pure=False)
@@ -87,15 +107,32 @@ def test_running_and_waiting_calls_are_told_apart_and_their_end_is_predicted(ses
         first.result()
         told.unlink()
         futures = [client.submit(wait, told, tag="big", pure=False) for _ in range(5)]
-        now, _ = when(session, lambda now: now.calls.running and now.calls.total == 6)
+        now, _ = when(session, lambda now: now.counts.running and now.counts.total == 6)
         pool = now.pools["big"]
-        assert (now.calls.running, now.calls.waiting) == (pool.used_slots, 5 - pool.used_slots)
-        assert pool.waiting == now.calls.waiting
+        assert (now.counts.running, now.counts.queued) == (pool.used_slots, 5 - pool.used_slots)
+        assert (pool.queued, pool.blocked) == (now.counts.queued, 0)
         assert now.end.low < now.end.at < now.end.high
         assert "unfinished tasks" in now.end.reason
         client.cancel(futures)
         told.touch()
-        assert when(session, lambda now: now.calls.cancelled)[0].calls.cancelled == 5
+        assert when(session, lambda now: now.counts.cancelled)[0].counts.cancelled == 5
+
+
+def test_tasks_that_wait_for_their_inputs_are_blocked_and_others_are_queued(session, tmp_path):
+    told = tmp_path / "told"
+    with session.start() as client:
+        first = client.submit(wait, told, tag="big", pure=False)
+        later = [client.submit(pair, first, n, tag="big", pure=False) for n in range(10)]
+        now, _ = when(session, lambda now: now.counts.running and now.counts.total == 11)
+        assert (now.counts.queued, now.counts.blocked) == (0, 10)
+        assert (now.pools["big"].queued, now.pools["big"].blocked) == (0, 10)
+        assert "1 running, 10 blocked" in "\n".join(summary(now))
+        full = [client.submit(wait, told, tag="big", pure=False) for _ in range(20)]
+        now, _ = when(session, lambda now: now.counts.total == 31)
+        assert now.counts.queued == 21 - now.counts.running > 0
+        assert now.counts.blocked == 10
+        told.touch()
+        client.gather([*later, *full])
 
 
 def test_an_overview_survives_its_json_form(session):

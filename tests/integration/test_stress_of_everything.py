@@ -8,9 +8,11 @@ number exactly once.
 import contextlib
 import itertools
 import os
+import pprint
 import random
 import signal
 import statistics
+import sys
 import threading
 import time
 import traceback
@@ -179,7 +181,8 @@ class Round:
 
     def guarded(self, act):
         try:
-            act()
+            with pictured(self.clusters):
+                act()
         except BaseException:  # noqa: BLE001 - shown by the test
             self.faults.append(traceback.format_exc())
 
@@ -256,6 +259,52 @@ class Round:
         assert self.killed or not doubled, f"seed {self.seed}: doubled calls {doubled}"
 
 
+# What happens -------------------------------------------------------------------------------------
+
+
+def stacks():
+    """Return the innermost calls of each thread of this process."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found = {}
+    for ident, frame in sys._current_frames().items():
+        calls = traceback.extract_stack(frame, limit=10)
+        shown = [f"{call.name} {Path(call.filename).name}:{call.lineno}" for call in calls]
+        found[f"{names.get(ident)} {ident}"] = " > ".join(shown)
+    return found
+
+
+def activity(dask_worker):
+    """Return tasks, threads, slots and stacks of a worker."""
+    tasks = {str(key): task.state for key, task in dask_worker.state.tasks.items()}
+    active = {ident: str(key) for ident, key in dask_worker.active_threads.items()}
+    executor = dask_worker.executors["default"]
+    counts = len(executor._threads), executor._max_workers, executor._work_queue.qsize()
+    lent = {str(key): call.lent for key, call in dask_worker.slot_lender.calls.items()}
+    free = dict(dask_worker.state.available_resources)
+    return dask_worker.name, tasks, active, counts, lent, free, stacks()
+
+
+@contextlib.contextmanager
+def pictured(clusters):
+    """Print what every process does if the block fails: nothing but this explains a lost task."""
+    try:
+        yield
+    except BaseException:
+        pprint.pprint(stacks(), width=120)
+        for cluster in clusters:
+            asked = threading.Thread(target=picture, args=(cluster,), daemon=True)
+            asked.start()
+            asked.join(60)  # a process that hangs does not answer
+        raise
+
+
+def picture(cluster):
+    tasks = cluster.session.cluster.scheduler.tasks
+    states = {str(key): (task.state, task.processing_on) for key, task in tasks.copy().items()}
+    pprint.pprint((cluster.session, states), width=120)
+    pprint.pprint(cluster.first.run(activity, on_error="return"), width=120)
+
+
 # What is left -------------------------------------------------------------------------------------
 
 
@@ -269,11 +318,14 @@ def unfinished(dask_worker):
 
 
 def at_rest(cluster):
-    """Return whether a cluster has its usual workers, and nothing runs on them."""
+    """Return whether a cluster has its usual workers, and nothing runs on them or waits for them.
+    A bundle whose tasks were all cancelled is on its way for a moment.
+    """
     workers = cluster.first.scheduler_info(n_workers=-1)["workers"]
     tags = Counter(tag for worker in workers.values() for tag in worker["resources"])
     answers = cluster.first.run(unfinished, on_error="return")
-    return tags == USUAL and set(answers) == set(workers) and not any(answers.values())
+    is_quiet = not any(answers.values()) and not any(cluster.first.processing().values())
+    return tags == USUAL and set(answers) == set(workers) and is_quiet
 
 
 def usage():
@@ -358,8 +410,9 @@ def test_nothing_hangs_gets_lost_or_grows_while_everything_happens(clusters, tmp
         for cluster in clusters:
             for tag, count in USUAL.items():
                 cluster.session.cluster.scale(tag, count)
-            eventually(partial(at_rest, cluster), f"rest (seed {current.seed})", timeout=STUCK_S)
-            assert not cluster.first.processing() or not any(cluster.first.processing().values())
+            with pictured([cluster]):
+                rests, which = partial(at_rest, cluster), f"rest (seed {current.seed})"
+                eventually(rests, which, timeout=STUCK_S)
         current.check()
         current.path.unlink(missing_ok=True)
         rounds, kills = rounds + 1, kills + current.killed

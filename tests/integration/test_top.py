@@ -51,11 +51,14 @@ def test_a_cluster_is_shown_with_the_numbers_of_its_scheduler(cluster, eventuall
     waits = [cluster.submit(wait, 300, tag="b", pure=False) for _ in range(3)]
     cluster.gather(done)
     assert [future.status for future in failed if future.exception()] == ["error"] * 2
-    eventually(lambda: look("watched")[0].calls.running == 1)
+    eventually(lambda: look("watched")[0].counts.running == 1)
     told = shown("top", "watched", "--once")
     overview, events = look("watched")
-    counts = {"running": 1, "waiting": 2, "done": 20, "failed": 2, "cancelled": 0, "found": 0}
-    assert told["calls"] == counts
+    counts = {
+        "running": 1, "queued": 2, "blocked": 0, "done": 20, "failed": 2,
+        "cancelled": 0, "cached": 0,
+    }  # fmt: skip
+    assert told["counts"] == counts
     assert {k: v["counts"] for k, v in ((t["name"], t) for t in told["tasks"])} == {
         name: vars(counts) for name, counts in ((t.name, t.counts) for t in overview.tasks)
     }
@@ -65,7 +68,7 @@ def test_a_cluster_is_shown_with_the_numbers_of_its_scheduler(cluster, eventuall
     assert len(told["decisions"]) == len(events.decisions) == 2
     assert sum(row["count"] for row in told["failures"]) == 2
     text = program("top", "watched", "--once", here=True).stdout
-    assert "1 running, 2 waiting, 20 done, 2 failed; 3 workers, 1 client" in text
+    assert "1 running, 2 queued, 20 done, 2 failed; 3 workers, 1 client" in text
     assert "[bold]no\ufffd[31m value" in text
     assert "\x1b" not in text
     [row] = json.loads(program("top", "--once", "--format", "json", here=True).stdout)["clusters"]
@@ -117,11 +120,14 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
     record = find(row["name"]).path
     socket = Path(json.loads((record / "scheduler.json").read_text())["socket"])
     assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
-    eventually(lambda: look(row["run"])[0].calls.running == 1)
+    eventually(lambda: look(row["run"])[0].counts.running == 1)
     told = shown("top", row["run"], "--once")
-    counts = {"running": 1, "waiting": 2, "done": 5, "failed": 0, "cancelled": 0, "found": 0}
-    assert told["calls"] == counts
-    assert shown("top", row["name"], "--once")["calls"] == told["calls"]
+    counts = {
+        "running": 1, "queued": 2, "blocked": 0, "done": 5, "failed": 0,
+        "cancelled": 0, "cached": 0,
+    }  # fmt: skip
+    assert told["counts"] == counts
+    assert shown("top", row["name"], "--once")["counts"] == told["counts"]
     explained = program("explain", row["run"], "b", here=True).stdout
     assert "slot" in explained
     assert f"add workers: `scalable scale {row['name']} b=2`" in explained
@@ -133,7 +139,7 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
     assert f"add workers: `scalable scale {row['name']} b=2`" in alone.stdout
     assert f"cluster {row['name']!r}:" in alone.stderr
     program("scale", row["name"], "b=2")
-    eventually(lambda: look(row["run"])[0].calls.running == 2)
+    eventually(lambda: look(row["run"])[0].counts.running == 2)
     drained = {worker.name for worker in workers_of(row["name"], "a")}
     drain(row["name"], drained)
 

@@ -13,12 +13,12 @@ from tornado.netutil import bind_sockets
 
 from scalable.model import PoolStatus
 from scalable.model.overview import (
-    CallCounts,
-    CallView,
     Overview,
     PoolOverview,
-    RunningCall,
+    RunningTask,
+    TaskCounts,
     TaskOverview,
+    TaskView,
 )
 from scalable.protocol.handlers import Handler
 from scalable.scheduler.overviews import RecentEvents
@@ -53,7 +53,7 @@ class MadeUp:
         }
 
     async def _call(self, key, position=None):
-        return CallView(key, name=key, state="done", arguments=f"({key!r})").to_dict()
+        return TaskView(key, name=key, state="done", arguments=f"({key!r})").to_dict()
 
 
 def overview_of(tasks=(), pools=None, started_at=1.0, running=(), **cluster):
@@ -70,12 +70,12 @@ def overview_of(tasks=(), pools=None, started_at=1.0, running=(), **cluster):
 
 def task(name, tag="small", running=0, done=1, names=1):
     """Return the row of a task name."""
-    return TaskOverview(name, tag, CallCounts(running=running, done=done), 1.0, names)
+    return TaskOverview(name, tag, TaskCounts(running=running, done=done), names=names)
 
 
 def running_call(key, name, worker="small-1"):
     """Return a call that runs."""
-    return RunningCall(key, name, "small", worker, 3.0)
+    return RunningTask(key, name, "small", worker, 3.0)
 
 
 @contextmanager

@@ -127,10 +127,9 @@ def test_the_live_page_is_served_through_the_tunnel_until_it_is_interrupted(else
             base = page.partition("?")[0]
             with opener.open(f"{base}overview.json?since=0", timeout=60) as answer:
                 told = json.load(answer)
-            assert told["overview"]["cluster"]["name"] == NAME
-            counts = {
-                tag: pool["status"]["wanted"] for tag, pool in told["overview"]["pools"].items()
-            }
+            assert told["page"]["name"] == NAME
+            (pools,) = told["page"]["parts"]["pools"]
+            counts = {row["key"]: row["values"][1] for row in pools["table"]["rows"]}
             assert counts == {"crops": 2, "statistics": 1}
             assert told["pages_of_dask"] is False
             with opener.open(f"{base}call.json?key=none", timeout=60) as answer:

@@ -109,7 +109,7 @@ def test_it_is_scaled_and_follows_its_load(jupyter, cluster, eventually):
 
 def test_its_pages_come_through_jupyter(jupyter, cluster):
     code, text = jupyter.request(f"{pages(cluster)}/scalable/overview.json")
-    assert (code, json.loads(text)["overview"]["cluster"]["name"]) == (200, "climate")
+    assert (code, json.loads(text)["page"]["name"]) == (200, "climate")
     code, text = jupyter.request(f"{pages(cluster)}/individual-plots.json")
     assert (code, "Individual Task Stream" in text) == (200, True)
     code, text = jupyter.request(f"{pages(cluster)}/scalable")  # a redirect stays below the prefix

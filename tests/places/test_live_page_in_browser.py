@@ -94,8 +94,10 @@ def page(browser):
     context.close()
 
 
-def fact(page, name):
-    return page.inner_text(f'[data-fact="{name}"]')
+def count(page, state):
+    """Return the number of tasks in a state; states without tasks are not shown."""
+    shown = page.locator(f'[data-state="{state}"]')
+    return int(shown.get_attribute("data-count")) if shown.count() else 0
 
 
 def of_scheduler(session):
@@ -112,12 +114,15 @@ def test_numbers_are_those_of_the_scheduler(session, page, link):
     page.wait_for_selector("#pools tbody tr", timeout=60_000)
     deadline = time.monotonic() + 60
     while True:
-        calls = of_scheduler(session)["calls"]
-        shown = {name: int(fact(page, name)) for name in ("Done", "Failed")}
-        if shown == {"Done": calls["done"], "Failed": calls["failed"]} == {"Done": 13, "Failed": 4}:
+        calls = of_scheduler(session)["counts"]
+        shown = {state: count(page, state) for state in ("done", "failed", "queued")}
+        told = {state: calls[state] for state in shown}
+        if shown == told == {"done": 13, "failed": 4, "queued": 0}:
             break
         assert time.monotonic() < deadline, (shown, calls)
         page.wait_for_timeout(300)
+    assert page.inner_text("#percent") == "100 %"
+    assert page.inner_text("#count") == "17 of 17 tasks"
     assert page.inner_text("#pools tbody tr td:first-child") == "small"
     (summary,) = page.locator("#failures summary", has_text="ValueError").all_inner_texts()
     assert summary.startswith("3 x ValueError: <script>alert(1)</script> ")
@@ -164,15 +169,33 @@ def test_a_failed_call_of_an_executor_has_a_page(page, link):
     assert page.errors == []
 
 
+def chosen_bar(page):
+    """Return the description of the latest bar of the timeline."""
+    page.focus("#timeline")
+    page.keyboard.press("ArrowRight")
+    return page.inner_text("#timeline-chosen")
+
+
 def test_a_running_call_is_opened_by_keyboard_and_followed_to_its_end(session, page, link):
     client = session.client
     future = client.submit(held, "page", {"region": "<i>north</i>"}, tag="small", pure=False)
     try:
         page.goto(link)
         page.wait_for_selector("#running a", timeout=60_000)
+        looked = page.evaluate("() => Number(document.body.dataset.looked)")
+        chosen = chosen_bar(page)
+        assert chosen.startswith("held on small-")
+        assert ", running for " in chosen
         page.focus("#running a")
         page.wait_for_timeout(2500)  # it is drawn anew meanwhile, and keeps the focus
         assert page.evaluate("() => document.activeElement.matches('#running a')")
+        newer = "looked => Number(document.body.dataset.looked) > looked"
+        page.wait_for_function(newer, arg=looked, timeout=60_000)
+        grown = chosen_bar(page)
+        assert ", running for " in grown
+        assert grown != chosen
+        assert page.inner_text("#legend").split().count("running") == 1
+        page.focus("#running a")
         page.keyboard.press("Enter")
         page.wait_for_selector("#call dl", timeout=60_000)
         assert page.inner_text("#call-state") == "running"
@@ -186,7 +209,7 @@ def test_a_running_call_is_opened_by_keyboard_and_followed_to_its_end(session, p
 
 def test_calls_that_ended_are_reached_from_the_timeline_by_mouse_and_keyboard(page, link):
     page.goto(link)
-    page.wait_for_selector("#ended a", state="attached", timeout=60_000)
+    page.wait_for_selector("#running-pieces .calls a", state="attached", timeout=60_000)
     page.focus("#timeline")
     for key in ("ArrowLeft", "ArrowLeft", "ArrowUp", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
@@ -200,8 +223,8 @@ def test_calls_that_ended_are_reached_from_the_timeline_by_mouse_and_keyboard(pa
     page.locator("#timeline").scroll_into_view_if_needed()
     box = page.locator("#timeline").bounding_box()
     right = box["x"] + box["width"]
-    for x in range(1, 400):
-        page.mouse.move(right - x, box["y"] + 7)
+    for x in range(1, int(box["width"])):
+        page.mouse.move(right - x, box["y"] + 24)
         if page.get_attribute("#timeline", "title"):
             break
     page.mouse.down()
@@ -251,11 +274,11 @@ def test_all_parts_are_reached_by_keyboard(page, link):
     page.goto(link)
     page.wait_for_selector("#failures summary", timeout=60_000)
     reached = set()
-    for _ in range(60):
+    for _ in range(120):
         page.keyboard.press("Tab")
         focused = "() => document.activeElement.id || document.activeElement.tagName"
         reached.add(page.evaluate(focused))
-    assert {"A", "filter", "window", "timeline", "SUMMARY"} <= reached
+    assert {"A", "tasks-filter", "window", "zoom", "timeline", "SUMMARY", "BUTTON"} <= reached
 
 
 @pytest.mark.parametrize("since", ["-1", "x", "9" * 40, "1.5"])
@@ -268,4 +291,4 @@ def test_a_number_that_is_none_is_refused(since, link):
     assert refused.value.code == 400
     refused.value.close()
     with opener.open(url.partition("?")[0], timeout=30) as answer:
-        assert set(json.load(answer)) == {"overview", "events", "colours", "pages_of_dask"}
+        assert set(json.load(answer)) == {"page", "events", "colours", "pages_of_dask"}

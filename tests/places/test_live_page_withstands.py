@@ -64,7 +64,8 @@ def test_1000_workers_and_10000_names_are_shown_in_pages(browser, crowded, schem
     with page_in(browser, crowded, color_scheme=scheme) as page:
         page.wait_for_selector("#timeline-pages .pager", timeout=60_000)
         # The ring holds the last 20,000 spans; one answer has 1,000 of them.
-        assert pager(page, "timeline") == "1 to 60 of 1000"
+        # 49 of the running tasks are on other workers than these.
+        assert pager(page, "timeline") == "1 to 64 of 1049"
         assert pager(page, "tasks") == "1 to 50 of 200"
         assert pager(page, "pools") == "1 to 50 of 120"
         assert pager(page, "failures") == "1 to 50 of 100"
@@ -72,11 +73,11 @@ def test_1000_workers_and_10000_names_are_shown_in_pages(browser, crowded, schem
         for _ in range(3):
             page.click("#tasks-pages button:has-text('Next')")
         assert pager(page, "tasks") == "151 to 200 of 200"
-        assert "(9801 other names) (9801 names)" in page.inner_text("#tasks")
+        assert "(9801 other names)" in page.inner_text("#tasks")
         assert page.is_disabled("#tasks-pages button:has-text('Next')")
         page.wait_for_timeout(2500)  # it is drawn anew, on the same page
         assert pager(page, "tasks") == "151 to 200 of 200"
-        page.fill("#filter", "fit-198")
+        page.fill("#tasks-filter", "fit-198")
         assert page.locator("#tasks tbody tr").count() == 1
         dark = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
         assert (dark == "rgb(255, 255, 255)") == (scheme == "light")
@@ -86,19 +87,19 @@ def test_everything_is_reached_and_used_by_keyboard_alone(browser, crowded):
     with page_in(browser, crowded) as page:
         page.wait_for_selector("#timeline-pages .pager", timeout=60_000)
         reached = []
-        for _ in range(300):
+        for _ in range(500):
             page.keyboard.press("Tab")
             told = page.evaluate(
                 "() => [document.activeElement.closest('section')?.id ?? 'head',"
-                " document.activeElement.tagName, getComputedStyle(document.activeElement)"
+                " document.activeElement.textContent, getComputedStyle(document.activeElement)"
                 ".outlineStyle]"
             )
             reached.append(tuple(told))
-            if told[0] == "decisions-part":
+            if told[:2] == ["decisions-part", "Next"]:
                 break
         assert {outline for _, _, outline in reached} == {"solid"}  # the focus is always seen
         parts = {part for part, _, _ in reached}
-        assert {"pools-part", "tasks-part", "calls-part", "timeline-part"} <= parts
+        assert {"pools-part", "tasks-part", "running-part", "timeline-part"} <= parts
         assert {"failures-part", "decisions-part", "head"} <= parts
         page.keyboard.press("Enter")  # "Next" of the decisions
         assert pager(page, "decisions") == "51 to 100 of 500"

@@ -133,7 +133,7 @@ def test_a_cluster_ends_before_the_walltime_of_its_schedulers_job(on_slurm, plac
     up = program("up", "--target", "hpc", "--name", "one", "--yes")
     assert up.returncode == 0, up.stderr
     eventually(lambda: status("one")["state"] == "running")
-    assert "Ends:      in 1 m" in program("status", "one").stdout
+    assert "Stops:     in 1 m" in program("status", "one").stdout
     (scheduler,) = [job.split()[0] for job in on_slurm.jobs() if "@scheduler" in job]
     eventually(lambda: on_slurm.jobs() == [], timeout=150)
     shown = subprocess.run(

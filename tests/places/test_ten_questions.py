@@ -33,7 +33,8 @@ components:
   large: {cpus: 1, workers: 1}
 """
 AGAIN = "failed, retried"
-MEANS = 6, 7  # places of the mean times in a row of a terminal's or a notebook's tasks
+#: Headings of the mean times in a terminal.
+TITLES = {"mean": "mean run time", "queue": "mean queue time"}
 
 
 def fit(x):
@@ -57,48 +58,57 @@ def held(name):
 
 
 class Rows(HTMLParser):
-    """The texts of the cells of all rows of tables, and all text outside of scripts and styles."""
+    """The rows of all tables as cells by heading, and all text outside of scripts and styles."""
 
     def __init__(self, html):
         super().__init__()
-        self.rows, self.texts, self._silent, self._cell = [], [], False, False
+        self.rows, self.texts, self._heads, self._cells = [], [], [], []
+        self._silent = self._cell = False
         self.feed(html)
         self.text = " ".join(" ".join(self.texts).split())
 
     def handle_starttag(self, tag, attributes):
-        self._silent = tag in ("style", "script")
+        self._silent = tag in ("style", "script", "title")
         if tag == "tr":
-            self.rows.append([])
+            self._cells = []
         if tag in ("td", "th"):
-            self.rows[-1].append("")
+            self._cells.append("")
             self._cell = True
 
     def handle_endtag(self, tag):
         self._silent = False
         if tag in ("td", "th"):
             self._cell = False
+        if tag == "thead":
+            self._heads = [cell.rstrip(" ▲▼").casefold() for cell in self._cells]
+            self.rows.pop()
+        elif tag == "tr":
+            self.rows.append(dict(zip(self._heads, self._cells, strict=False)))
 
     def handle_data(self, data):
         if not self._silent:
             self.texts.append(data)
             if self._cell:
-                self.rows[-1][-1] += data.strip()
+                self._cells[-1] += data.strip()
 
-    def of(self, name):
-        """Return the cells of the first row that begins with a name, after it."""
-        return next(row[1:] for row in self.rows if row and row[0] == name)
+    def of(self, name, heading=""):
+        """Return the first row that begins with a name, in a table with a heading."""
+        rows = (row for row in self.rows if not heading or heading in row)
+        return next(row for row in rows if next(iter(row.values()), None) == name)
 
 
-class Terminal:
+class Terminal(Rows):
     """The lines of ``scalable top --once``."""
 
     def __init__(self, text):
-        self.text = text
-
-    def of(self, name):
-        """Return the cells of the first row that begins with a name, after it."""
-        line = next(line for line in self.text.splitlines() if line.startswith(f"  {name} "))
-        return re.split(r"  +", line.strip())[1:]
+        self.text, self.rows, before = text, [], "."
+        for line in text.splitlines():
+            cells = re.split(r"  +", line.strip())
+            if line.startswith("  ") and (not before or before.endswith(":")):
+                self._heads = [TITLES.get(cell, cell) for cell in cells]
+            elif line.startswith("  ") and len(cells) == len(self._heads):
+                self.rows.append(dict(zip(self._heads, cells, strict=False)))
+            before = line
 
 
 def work(client, session):
@@ -117,8 +127,8 @@ def frozen(session):
     async def freeze():
         overviews = session.cluster.manager.controller.overviews
         while True:  # until the calls that do not end have all arrived
-            calls = overviews.present(0.0).calls
-            if calls.running + calls.waiting == 4:
+            counts = overviews.present(0.0).counts
+            if counts.unfinished == 4:
                 break
             await asyncio.sleep(0.01)
         overviews._made_at = time.monotonic() + 1e6
@@ -128,22 +138,26 @@ def frozen(session):
 
 
 def on_page(link):
-    """Return what the live page shows, and the data from which it is drawn."""
+    """Return what the page of a live cluster or of a finished run shows."""
     with playwright.sync_playwright() as library:
         browser = library.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
             page = browser.new_page()
-            with page.expect_response(re.compile(r"overview\.json")) as answer:
-                page.goto(link)
-            page.wait_for_selector("#pools tbody tr", timeout=60_000)
-            facts = page.eval_on_selector_all(
-                "[data-fact]", "all => all.map(e => [e.dataset.fact, e.innerText])"
-            )
+            page.goto(link)
+            page.wait_for_selector("main tbody tr", timeout=60_000)
             told = Rows(page.inner_html("main"))
-            told.data, told.facts = answer.value.json(), dict(facts)
+            for name, get in (("fact", "e.innerText"), ("state", "e.dataset.count")):
+                values = f"all => all.map(e => [e.dataset.{name}, {get}])"
+                found = page.eval_on_selector_all(f"[data-{name}]", values)
+                setattr(told, f"{name}s", dict(found))
             return told
         finally:
             browser.close()
+
+
+def reported(report, path):
+    report.save(path)
+    return on_page(path.as_uri())
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +176,7 @@ def places(tmp_path_factory, eventually):
                 now = session.overview()
                 (manager,) = now.managers
                 counted = manager["pools"]["large"]["running"] == now.pools["large"].idle == 2
-                return counted and now.calls.running == 1 and now.cost["per_hour"] == 18_000
+                return counted and now.counts.running == 1 and now.cost["per_hour"] == 18_000
 
             eventually(settled)
             seen = SimpleNamespace(answer=frozen(session))
@@ -177,11 +191,11 @@ def places(tmp_path_factory, eventually):
             seen.cluster = Rows(session.cluster._repr_html_())
             time.sleep(1.0)  # rows are written twice a second
             seen.during = session.report()
-            seen.html_during = Rows(seen.during.to_html())
+            seen.html_during = reported(seen.during, place / "during.html")
             Event("go", client=client).set()
             client.gather(waits)
         seen.report = session.report()
-        seen.html = Rows(seen.report.to_html())
+        seen.html = reported(seen.report, place / "report.html")
         yield seen
 
 
@@ -190,44 +204,45 @@ def live(places):
     return places.page, places.terminal, places.notebook, places.cluster
 
 
-def test_all_places_show_one_overview(places):
-    assert places.page.data["overview"] == places.overview
+def cells(row, *headings):
+    return [row.get(heading, "0") for heading in headings]
+
+
+def test_the_terminal_has_the_overview_for_programs(places):
     # Among the values for programs, the latest failures take the place of their numbers.
     same = places.overview.keys() - {"failures"}
     assert {key: places.json[key] for key in same} == {key: places.overview[key] for key in same}
 
 
 def test_is_it_moving(places):
-    assert places.overview["calls"] == {
-        "running": 1, "waiting": 3, "done": 7, "failed": 2, "cancelled": 0, "found": 0
-    }  # fmt: skip
+    counts = {"running": 1, "queued": 3, "blocked": 0, "done": 7, "failed": 2}
+    assert places.overview["counts"] == {**counts, "cancelled": 0, "cached": 0}
     assert places.during.summary.tasks == {
         "succeeded": 7, "failed": 2, "running": 1, "submitted": 3
     }  # fmt: skip
-    facts = places.page.facts
-    shown = {name: facts[name] for name in ("Running tasks", "Waiting tasks", "Done", "Failed")}
-    assert list(shown.values()) == ["1", "3", "7", "2"]
+    assert places.page.states == {name: str(count) for name, count in counts.items() if count}
     for place in (places.terminal, places.notebook, places.cluster):
-        assert "1 running, 3 waiting, 7 done, 2 failed" in place.text
-    numbers = {"held": [1, 3, 0, 0], "fit": [0, 0, 6, 0], "fail": [0, 0, 0, 2]}
-    for name, counts in numbers.items():
+        assert "1 running, 3 queued, 7 done, 2 failed" in place.text
+    for place in live(places):
+        assert "9 of 13 tasks" in place.text
+    numbers = {"held": ["1", "3", "0", "0"], "fit": ["0", "0", "6", "0"],
+               "fail": ["0", "0", "0", "2"]}  # fmt: skip
+    for name, told in numbers.items():
         for place in live(places):
-            assert place.of(name)[2:6] == [str(count) for count in counts], (name, place)
-    assert places.html_during.of("fit")[:2] == ["6", "0"]
-    assert places.html_during.of("fail")[:2] == ["2", "2"]
-    assert places.html.of("held")[:2] == ["4", "0"]
+            assert cells(place.of(name), "running", "queued", "done", "failed") == told, name
+    assert cells(places.html_during.of("fit", "done"), "done", "failed") == ["6", "0"]
+    assert cells(places.html_during.of("fail", "done"), "done", "failed") == ["0", "2"]
+    assert cells(places.html.of("held", "done"), "done", "failed") == ["4", "0"]
 
 
 def test_what_is_it_waiting_for(places):
     """Three calls wait for the only slot of their pool."""
     pool = places.overview["pools"]["small"]
-    assert (pool["waiting"], pool["used_slots"], pool["slots"]) == (3, 1, 1)
-    cells = places.page.of("small")
-    assert cells[8:10] == ["1 of 1", "3"]
-    for place in (places.terminal, places.notebook, places.cluster):
-        assert place.of("small")[5:7] == ["1/1", "3"]
+    assert (pool["queued"], pool["used_slots"], pool["slots"]) == (3, 1, 1)
+    for place in live(places):
+        assert cells(place.of("small"), "slots", "queued") == ["1/1", "3"]
     assert places.during.summary.tasks["submitted"] == 3
-    held = places.report.summary.task_names["held"].queued_s
+    held = places.report.summary.task_names["held"].quantiles["queued_s"]
     assert held.max > held.q50 > 0
 
 
@@ -235,29 +250,29 @@ def test_when_will_it_end(places):
     """While it runs the end is predicted; the report tells how long it took."""
     end = places.overview["end"]
     assert end["low"] <= end["at"] <= end["high"]
-    assert end == places.json["end"] == places.page.data["overview"]["end"]
-    told = re.search(r"End: in .*?\)", places.terminal.text).group()
-    assert told in places.notebook.text
-    assert told in places.cluster.text
-    interval = re.findall(r"\d+:\d\d:\d\d", told)
-    assert re.findall(r"\d+:\d\d:\d\d", places.page.facts["Predicted end"]) == interval
-    assert "Duration " in places.html.text
+    assert end == places.json["end"]
+    told = re.search(r"end (in .*?\))", places.terminal.text).group(1)
+    assert places.page.facts["End"] == told
+    for place in (places.notebook, places.cluster):
+        assert f"end {told}" in place.text
+    assert places.html.facts["Time"]
     assert places.report.summary.duration_s > 0
 
 
 def test_what_did_it_cost(places):
     cost = places.overview["cost"]
     assert cost["per_hour"] == 3600 + 2 * 7200
-    shown = re.search(r"Cost: (\S+) USD so far, 18000.00 an hour", places.terminal.text).group(1)
-    assert float(shown) == pytest.approx(cost["cost"], abs=0.006)
-    assert places.page.facts["Cost"] == f"{shown} USD, 18000.00 an hour"
+    words = r"(\S+) USD so far, 18000.00 an hour; \S+ for time without tasks"
+    shown = re.search(words, places.terminal.text)
+    assert float(shown.group(1)) == pytest.approx(cost["cost"], abs=0.006)
+    assert places.page.facts["Cost"] == shown.group()
     for place in (places.notebook, places.cluster):
-        assert f"Cost: {shown} USD so far, 18000.00 an hour" in place.text
+        assert shown.group() in place.text
     after = places.report.summary.cost
     assert after.actual >= cost["cost"]  # the same meter, read at the end
-    assert f"Cost {after.actual:.2f} USD" in places.html.text
+    assert f"{after.actual:.2f} USD" in places.html.facts["Cost"]
     for tag, pool in cost["pools"].items():
-        assert places.page.of(tag)[11] == places.terminal.of(tag)[-1] == places.notebook.of(tag)[-1]
+        assert len({place.of(tag)["cost"] for place in live(places)}) == 1
         assert after.by_tag[tag] >= pool["cost"]
 
 
@@ -266,73 +281,72 @@ def test_which_pool_is_too_big(places):
     pool = places.overview["pools"]["large"]
     assert (pool["busy"], pool["idle"], pool["slots"]) == (0, 2, 2)
     assert pool["cost"]["cost"] == pool["cost"]["idle"]
-    assert places.page.of("large")[3:5] == ["0", "2"]
-    for place in (places.terminal, places.notebook, places.cluster):
-        assert place.of("large")[3:6] == ["0", "2", "0/2"]
+    for place in live(places):
+        assert cells(place.of("large"), "busy", "idle", "slots") == ["0", "2", "0/2"]
     (use,) = (use for use in places.report.pools if use.tag == "large")
     assert (use.workers, use.share, use.idle_cost) == (2, 0.0, use.cost)
-    pools = [row[1:3] for row in places.html.rows if row[0] == "large" and len(row) == 10]
-    assert pools == [["2", "0 %"]]
 
 
 def test_which_calls_failed_and_with_what(places):
     assert places.overview["failures"] == {"ValueError": 2}
     assert sum(row.get("count", 1) for row in places.json["failures"]) == 2
-    assert "2 x ValueError: no value 1" in places.page.text
-    assert re.search(r"\n +2 +\S+ +ValueError +fail +no value 1\n", places.terminal.text)
+    assert cells(places.terminal.of("2"), "error", "task", "message") == [
+        "ValueError", "fail", "no value 1"
+    ]  # fmt: skip
+    for place in (places.page, places.html):
+        assert "2 x ValueError: no value" in place.text
     for place in (places.notebook, places.cluster):
-        assert "Failures: 2 x ValueError" in place.text
-    assert "2 x ValueError" in places.html.text
+        assert "failures 2 x ValueError" in place.text
     assert [(c.count, c.failure_class) for c in places.report.causes] == [(2, "ValueError")]
 
 
 def test_which_workers_and_managers_are_there(places):
     (manager,) = places.overview["managers"]
     assert places.overview["workers"] == 3
-    assert places.page.facts["Workers"] == "3"
-    assert places.page.of(manager["id"])[4] == "small: 1 of 1, large: 2 of 2"
-    for place in (places.terminal, places.notebook, places.cluster):
-        assert "; 3 workers, 1 client" in place.text
-        assert place.of(manager["id"])[4] == "small: 1/1, large: 2/2"
-    assert "Workers 3 workers" in places.html.text
+    assert (places.page.facts["Workers"], places.page.facts["Clients"]) == ("3", "1")
+    assert "; 3 workers, 1 client" in places.terminal.text
+    for place in (places.notebook, places.cluster):
+        assert "workers 3 clients 1" in place.text
+    for place in live(places):
+        assert place.of(manager["id"])["workers"] == "small: 1/1, large: 2/2"
+    assert places.html.facts["Workers"] == "3 workers"
     assert list(places.report.summary.cost.by_manager) == [manager["id"]]
 
 
 def test_what_ran_again_and_why(places):
     assert places.overview["reruns"] == {AGAIN: 1}
     assert places.page.facts["Ran again"] == f"1 x {AGAIN}"
-    for place in (places.terminal, places.notebook, places.cluster):
-        assert f"Ran again: 1 x {AGAIN}" in place.text
+    assert f"Ran again: 1 x {AGAIN}" in places.terminal.text
+    for place in (places.notebook, places.cluster):
+        assert f"ran again 1 x {AGAIN}" in place.text
     assert places.report.summary.rerun_reasons == {AGAIN: 1}
-    assert f"Ran again 1 task: 1 x {AGAIN}" in places.html.text
+    assert places.html.facts["Ran again"] == f"1 task: 1 x {AGAIN}"
 
 
 def test_what_was_decided_and_why(places):
     rows = places.answer["events"]["decisions"]
-    facts = [[row["tag"], row["from"], row["to"], row["source"], row["reason"]] for row in rows]
-    assert sorted(map(str, facts)) == [
-        str(["large", 0, 1, "plan", "scale"]),
-        str(["large", 1, 2, "manual", "scale"]),
-        str(["small", 0, 1, "plan", "scale"]),
+    assert rows == places.json["decisions"]
+    decided = [
+        ["large", "0", "1", "plan", "planned"],
+        ["large", "1", "2", "manual", "set by hand"],
+        ["small", "0", "1", "plan", "planned"],
     ]
-    assert places.page.data["events"]["decisions"] == rows == places.json["decisions"]
-    for row in facts:
-        cells = list(map(str, row))
-        assert [r[1:] for r in places.page.rows].count(cells) == 1
-        assert len(re.findall(r"  +".join(cells), places.terminal.text)) == 1
-        assert [r[1:] for r in places.html.rows].count(cells) == 1
+
+    def told(place):
+        headings = ("pool", "from", "to", "by", "reason")
+        return sorted(cells(row, *headings) for row in place.rows if "by" in row)
+
+    for place in (places.page, places.terminal, places.html):
+        assert told(place) == decided
     for place in (places.notebook, places.cluster):  # the last one of each pool
-        last = [r[1:] for r in place.rows if r[-1:] == ["scale"]]
-        assert last == [list(map(str, facts[-1])), list(map(str, facts[0]))]
+        assert told(place) == decided[1:]
 
 
 def test_how_long_did_calls_wait_and_run(places):
     (task,) = (task for task in places.overview["tasks"] if task["name"] == "fit")
-    after = places.report.summary.task_names["fit"]
-    assert task["mean_s"] == pytest.approx(after.duration_s.mean, abs=0.001)
-    assert task["mean_queued_s"] == pytest.approx(after.queued_s.mean, abs=0.02)
-    run, queued = places.terminal.of("fit")[MEANS[0] :]
-    assert places.notebook.of("fit")[MEANS[0] :] == [run, queued]
-    assert places.cluster.of("fit")[MEANS[0] :] == [run, queued]
-    assert places.page.of("fit")[-2:] == [run, queued]
-    assert places.html.of("fit")[5] == run
+    after = places.report.summary.task_names["fit"].quantiles
+    assert task["mean_s"] == pytest.approx(after["duration_s"].mean, abs=0.001)
+    assert task["mean_queued_s"] == pytest.approx(after["queued_s"].mean, abs=0.001)
+    told = [cells(place.of("fit"), *TITLES.values()) for place in live(places)]
+    assert told == [told[0]] * len(told)
+    assert places.html.of("fit", "done")["mean run time"] == told[0][0]

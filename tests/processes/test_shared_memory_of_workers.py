@@ -203,6 +203,7 @@ def test_readers_outlive_the_worker_that_made_the_data(client):
     before = workers(client)
     owner, other, _ = before
     owner_pid = pids(client)[owner]
+    client.amm.stop()  # it would leave one copy of the data, perhaps that of the owner
     future = client.submit(make, 21, workers=[owner], tag="a", pure=False)
     mine = future.result()
     assert client.submit(look, future, workers=[other], tag="a").result()[1][0] == make(21).sum()
@@ -210,6 +211,7 @@ def test_readers_outlive_the_worker_that_made_the_data(client):
     eventually(lambda: not psutil.pid_exists(owner_pid))
     np.testing.assert_array_equal(mine, make(21))
     assert client.submit(look, future, tag="a", pure=False).result()[1][0] == make(21).sum()
+    client.amm.start()
     del future, mine
     eventually(lambda: len(workers(client)) == SHARING)
     eventually(lambda: not any(held_by(pid) for pid in pids(client).values()))

@@ -1,5 +1,6 @@
 """Texts of users in reports: no text becomes an element, an escape sequence or a line too many."""
 
+import unicodedata
 from html.parser import HTMLParser
 
 import pytest
@@ -7,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalable.runs import RunRecord, report
-from scalable.runs.report.two_runs import compare_runs, render_two_runs
+from scalable.runs.report.comparison import compare_runs, render_two_runs
 
 START = 1767225600.0
+#: Categories of characters that move a cursor, change a direction or cannot be encoded.
+CONTROLS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 HOSTILE = (
     '<script>alert(1)</script><img src=x onerror="alert(1)">',
     "</style></title></script><svg onload=alert(1)>",
@@ -82,10 +85,11 @@ def check(text, place, plain):
     page = made.to_html()
     assert structure_of(page) == plain[0]
     assert structure_of(made._repr_html_()) == plain[1]
+    assert page.count("</script>") == 2
     assert all(char.isprintable() or char in "\n\t" for char in page)
     assert len(page) < 400_000
     for shown in (str(made), render_two_runs(compare_runs(record, record))):
-        assert all(char.isprintable() or char == "\n" for char in shown)
+        assert not {unicodedata.category(char) for char in shown if char != "\n"} & CONTROLS
     page.encode()
 
 

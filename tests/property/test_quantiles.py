@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.runs import Durations, Quantiles, RunRecord, quantile, summarize
+from scalable.runs import Quantiles, RunRecord, quantile, summarize
 
 VALUES = st.lists(st.floats(0, 1e12), min_size=1, max_size=50)
 SHARE = st.floats(0, 1)
@@ -38,12 +38,11 @@ def test_spreads_do_not_depend_on_the_order(values, shuffler: random.Random):
     mixed = list(values)
     shuffler.shuffle(mixed)
     assert Quantiles.of(mixed) == Quantiles.of(values)
-    assert Durations.of(mixed) == Durations.of(values)
 
 
 @given(VALUES)
-def test_durations_are_consistent(values):
-    spread = Durations.of(values)
+def test_quantiles_are_consistent(values):
+    spread = Quantiles.of(values)
     assert spread is not None
     assert spread.q50 <= spread.q80 * (1 + 1e-9)
     assert spread.q80 <= spread.q95 * (1 + 1e-9)
@@ -53,7 +52,6 @@ def test_durations_are_consistent(values):
 
 def test_no_values_have_no_spread():
     assert Quantiles.of([]) is None
-    assert Durations.of([]) is None
 
 
 EVENTS = st.lists(
@@ -86,6 +84,6 @@ def test_counts_add_up(events, states):
         assert 0 <= pool.lost <= pool.removed
     assert sum(pool.final for pool in summary.workers.values()) >= 0
     assert sum(summary.tasks.values()) == len({i for i, _ in states})
-    assert sum(name.failed for name in summary.task_names.values()) == summary.tasks.get(
-        "failed", 0
-    )
+    assert sum(
+        name.task.counts.failed for name in summary.task_names.values()
+    ) == summary.tasks.get("failed", 0)

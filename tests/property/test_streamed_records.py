@@ -9,7 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.quantiles import Durations, Quantiles
+from scalable.model.overview import MEASUREMENTS
+from scalable.quantiles import Quantiles, Sum
 from scalable.runs import STREAMS, RunTail, read_run, summarize
 from scalable.runs.calls import bundled
 from scalable.runs.report import report_on
@@ -91,6 +92,18 @@ def test_summary_and_report_are_those_of_the_rows_as_a_whole(lines, ending):
         assert {**report, "malformed_lines": 0} == report_on(held).to_dict()["report"]
 
 
+def measured(measurement, rows):
+    """Return the values of tasks from their last rows."""
+    found: list[float] = []
+    for row in rows:
+        many, value = bundled(row), row.get(measurement.key)
+        if many is not None and measurement.key == "duration_s":
+            found += many.durations_s
+        elif value is not None and (tasks := 1 if many is None else many.calls):
+            found += [float(measurement.of_one(value, tasks))] * tasks
+    return found
+
+
 @given(st.lists(ROWS, max_size=40))
 def test_the_columns_of_calls_tell_what_their_rows_do(rows):
     with tempfile.TemporaryDirectory() as place:
@@ -122,21 +135,13 @@ def test_the_columns_of_calls_tell_what_their_rows_do(rows):
                 states["failed"] += many.failed
                 states["cancelled"] += many.cancelled
         total += states
-        assert (found.count, found.failed) == (states.total(), states["failed"])
+        assert (found.count, found.task.counts.failed) == (states.total(), states["failed"])
         assert found.tags == tuple(sorted({r["tag"] for i in ids for r in calls[i] if "tag" in r}))
-        lengths = []
-        for row in final:
-            many = bundled(row)
-            single = [row["duration_s"]] if row.get("duration_s") is not None else []
-            lengths += single if many is None else many.durations_s
-        assert found.duration_s == Durations.of(lengths)
-        for key in ("queued_s", "peak_memory"):
-            measured = [row[key] for row in final if row.get(key) is not None]
-            assert getattr(found, key) == Quantiles.of(measured)
-        assert found.cpu_s == (
-            sum(r["cpu_s"] for r in final if r.get("cpu_s") is not None)
-            or (0.0 if any(r.get("cpu_s") is not None for r in final) else None)
-        )
+        for measurement in MEASUREMENTS:
+            values = measured(measurement, final)
+            quantiles = Quantiles.of(values) if measurement.quantiles else None
+            assert found.task.sums[measurement.key] == Sum.of(values)
+            assert found.quantiles.get(measurement.key) == quantiles
     assert summary.tasks == dict(total)
     reasons = Counter()
     for told in calls.values():

@@ -16,11 +16,10 @@ from scalable.model.cache_outcomes import (
 )
 from scalable.model.overview import Overview
 from scalable.protocol.measured import USAGE, addition, cache_addition, measured
-from scalable.runs.summarizing import totals_of
-from scalable.views.overview_tables import cache_in_words, cache_line
+from scalable.runs.summary import totals_of
+from scalable.views.cluster_text import cache_in_detail, cache_in_words
 
 FOUND = CacheOutcome(OutcomeKind.FOUND, saved_s=2.0)
-WAITED = CacheOutcome(OutcomeKind.WAITED, saved_s=3.0)
 MISSED = CacheOutcome(OutcomeKind.MISSED, reason="argument x changed", changed=("argument:x",))
 OUTCOMES = st.builds(
     CacheOutcome,
@@ -54,11 +53,11 @@ def test_totals_of_rows_are_those_of_the_outcomes(outcomes):
     assert totals_of([*rows, *damaged, {**MISSED.to_message(), "count": -1}]) == tallied(outcomes)
 
 
-def test_waiting_for_another_process_counts_as_found():
-    totals = tallied([("f", FOUND), ("f", WAITED), ("f", MISSED)])
-    assert (totals.found, totals.waited, totals.missed, totals.saved_s) == (2, 1, 1, 5.0)
-    assert cache_in_words(totals) == "2 hits (5.0 s saved, 1 computed by other processes), 1 ran"
-    assert cache_line(totals).endswith("1 ran: 1 x argument x changed")
+def test_totals_count_hits_and_misses_and_the_saved_time():
+    totals = tallied([("f", FOUND), ("f", FOUND), ("f", MISSED)])
+    assert (totals.found, totals.missed, totals.saved_s) == (2, 1, 4.0)
+    assert cache_in_words(totals) == "2 hits (4.0 s saved), 1 ran"
+    assert cache_in_detail(totals).endswith("1 ran: 1 x argument x changed")
     assert not tallied([])
 
 
@@ -83,9 +82,9 @@ def test_an_overview_keeps_its_totals_as_plain_values():
 
 
 def test_outcomes_that_say_the_same_are_joined():
-    twice = joined([FOUND, FOUND, MISSED, WAITED])
+    twice = joined([FOUND, FOUND, MISSED])
     assert [(each.kind, each.count, each.saved_s) for each in twice] == [
-        (OutcomeKind.FOUND, 2, 4.0), (OutcomeKind.MISSED, 1, 0.0), (OutcomeKind.WAITED, 1, 3.0)
+        (OutcomeKind.FOUND, 2, 4.0), (OutcomeKind.MISSED, 1, 0.0)
     ]  # fmt: skip
 
 

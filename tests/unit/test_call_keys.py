@@ -10,6 +10,7 @@ import importlib
 import io
 import json
 import math
+import os
 import pathlib
 import pickle
 import random
@@ -21,6 +22,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import scalable
 from scalable.cache.errors import UnfollowedReferencesError, UnstableValueError
 from scalable.cache.key import KeyMaker, KeyOptions
 from unit.programs import printed_by
@@ -76,10 +78,6 @@ class Curve:
     def __call__(self, x):
         return self.at(x)
 
-    @functools.cached_property
-    def steep(self):
-        return self.slope > 1
-
 
 ARRAY = np.arange(6.0).reshape(2, 3)
 TABLE = pd.DataFrame({"a": [1, 2], "b": ["x", None]})
@@ -129,19 +127,14 @@ def test_different_values_have_different_keys(values):
 
 def equal_pairs():
     yield [1, "ab"], [1, "ba"[::-1]]
-    yield {"a": 1, "b": 2}, {"b": 2, "a": 1}
-    yield {1: "x", (2, 3): "y"}, {(2, 3): "y", 1: "x"}
     yield {"c", "a", "b"}, {"b", "c", "a"}
     yield Point(1.0), Point(1.0)
     yield ARRAY, ARRAY.copy()
-    yield ARRAY[:, ::2], ARRAY[:, ::2].copy()
-    yield np.arange(12.0)[::2], np.arange(0, 12.0, 2)
     yield np.array([1, "a", None], object), np.array([1, "a", None], object)
     yield pd.DataFrame({"a": [1, 2], "b": ["x", None]}), TABLE
     yield pd.concat([TABLE.iloc[:1], TABLE.iloc[1:]]), TABLE
     yield pd.DataFrame({"a": [1, 2, 3], "b": [1, 2, 3]})[["a"]], pd.DataFrame({"a": [1, 2, 3]})
     yield pd.Series(["a", "b", "c"]).iloc[1:].reset_index(drop=True), pd.Series(["b", "c"])
-    yield math.nan, -math.nan
     yield np.random.default_rng(7), np.random.default_rng(7)
 
 
@@ -163,12 +156,6 @@ def test_value_that_contains_itself_has_a_key():
     assert key_of(ring) != key_of([1, [1]])
 
 
-def test_what_a_cached_property_keeps_has_no_part_in_the_key():
-    looked_at = Curve(2)
-    assert looked_at.steep
-    assert key_of(looked_at) == key_of(Curve(2))
-
-
 @pytest.mark.parametrize("value", [
     threading.Lock(), io.StringIO(), (n for n in range(3)), [threading.Event()],
     {"deep": {"er": threading.Lock()}}, np.random.default_rng(), sys._getframe(),
@@ -176,14 +163,6 @@ def test_what_a_cached_property_keeps_has_no_part_in_the_key():
 def test_value_without_stable_content_is_an_error_that_names_the_argument(value):
     with pytest.raises(UnstableValueError, match=r"argument x of .*identity"):
         key_of(value)
-
-
-def test_too_deep_value_is_an_error_that_names_the_argument():
-    deep = []
-    for _ in range(100_000):
-        deep = [deep]
-    with pytest.raises(UnstableValueError, match="argument x"):
-        key_of(deep)
 
 
 def test_open_file_is_an_error_that_names_the_argument(tmp_path):
@@ -207,7 +186,6 @@ def test_variable_arguments_are_told_apart():
 
     keys = {key(fit), key(fit, 1), key(fit, 1, 2), key(fit, (1, 2)), key(fit, a=1), key(fit, b=1)}
     assert len(keys) == 6
-    assert key(fit, a=1, b=2) == key(fit, b=2, a=1)
 
 
 def test_mutable_default_that_has_changed_changes_the_key():
@@ -324,7 +302,8 @@ class Project:
             "from scalable.cache.key import KeyMaker\n"
             "print(json.dumps(dict(KeyMaker().key(main.run, (1,), {}).parts)))"
         )
-        environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": "."}
+        path = os.pathsep.join([".", *sys.path])
+        environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
         return json.loads(printed_by(program, cwd=self.directory, env=environment))
 
 
@@ -417,7 +396,7 @@ def test_comments_blank_lines_and_unused_functions_do_not_change_the_key(project
 
 
 def test_packages_that_the_reached_modules_import_are_in_the_key_with_their_versions(project):
-    assert project.parts()["package:numpy"] == f"numpy {np.__version__}"
+    assert project.parts()["package:numpy"].startswith(f"numpy {np.__version__} ")
 
 
 def test_constant_that_this_process_alone_has_changed_does_not_get_the_key_of_an_edited_file(
@@ -520,14 +499,84 @@ def test_decorated_and_wrapped_functions_are_followed():
     assert key(kept(1), 1) == key(kept(1), 1) != key(kept(2), 1)
 
 
-def test_future_of_a_keyed_call_stands_by_its_key():
-    class Future:
-        def __init__(self, key):
-            self.key = key
+def read_only(array):
+    array.flags.writeable = False
+    return array
 
-    maker = KeyMaker(lambda value: value.key if isinstance(value, Future) else None)
+
+GRID = np.arange(24.0).reshape(4, 6)
+SENT = {
+    "read-only": read_only(np.arange(3)),
+    "strided": GRID[::2, ::2],
+    "transposed": GRID.T,
+    "overlapping": [GRID[:2], GRID[1:]],
+    "buffer": np.frombuffer(b"12345678"),
+    "masked": np.ma.masked_less(GRID, 3)[1:],
+    "table": pd.DataFrame(GRID[::2]),
+    "column": pd.DataFrame(GRID)[1],
+}
+
+
+@pytest.mark.parametrize("value", SENT.values(), ids=SENT)
+def test_a_value_has_the_same_key_before_and_after_it_was_sent(value):
+    maker = KeyMaker(as_sent=True)
+    buffers = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    sent = pickle.loads(data, buffers=[bytes(one.raw()) for one in buffers])
+    keys = {
+        maker.key(identity, (one,), {}).digest
+        for one in (value, sent, pickle.loads(pickle.dumps(value)))
+    }
+    assert len(keys) == 1
+
+
+class Counted(enum.Enum):
+    A = 1
+
+
+def count_up():
+    Counted.A.times = getattr(Counted.A, "times", 0) + 1
+    return Counted.A.times
+
+
+def test_attributes_that_a_function_sets_on_an_enumeration_are_noticed():
+    maker, found = KeyMaker(), set()
+    for _ in range(3):
+        found.add(maker.key(count_up, (), {}).digest)
+        count_up()
+    assert len(found) == 3
+
+
+def read_text(path):
+    return pathlib.Path(path).read_text()
+
+
+class OwnFile(scalable.File):
+    pass
+
+
+@pytest.mark.parametrize(
+    "kind", [scalable.File, OwnFile, lambda path: {"in": [scalable.File(path)]}]
+)
+def test_a_function_that_reads_files_needs_one_as_an_argument(kind, tmp_path):
+    path = tmp_path / "data"
+    path.write_text("1")
+    found = [key(read_text, kind(path))]
+    path.write_text("22")
+    assert key(read_text, kind(path)) not in found
+    with pytest.raises(UnfollowedReferencesError, match="read_text"):
+        key(read_text, str(path))
+
+
+def test_a_future_stands_for_its_result():
+    class Future:
+        def __init__(self, result):
+            self.result = result
+
+    maker = KeyMaker(lambda value: value.result if isinstance(value, Future) else value)
     keys = [maker.key(identity, ([Future(k)],), {}).digest for k in ("a", "a", "b")]
     assert keys[0] == keys[1] != keys[2]
+    assert keys[0] == maker.key(identity, (["a"],), {}).digest
 
 
 class NeverPickled:

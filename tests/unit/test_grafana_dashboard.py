@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scalable.model.clusters import PoolStatus
-from scalable.model.overview import CallCounts, Overview, PoolOverview, PredictedEnd, TaskOverview
+from scalable.model.overview import Overview, PoolOverview, PredictedEnd, TaskCounts, TaskOverview
 
 pytest.importorskip("prometheus_client")
 
@@ -31,10 +31,10 @@ def exported():
     everything = Overview(
         at=1.0,
         cluster={"state": "running", "started_at": 1.0},
-        pools={"small": PoolOverview(PoolStatus())},
-        tasks=(TaskOverview("fit", "small", CallCounts()),),
+        pools={"small": PoolOverview(PoolStatus(), cost=amounts)},
+        tasks=(TaskOverview("fit", "small", TaskCounts()),),
         end=PredictedEnd(2.0, 1.0, 3.0),
-        cost={**amounts, "budget": 9.0, "pools": {"small": amounts}},
+        cost={**amounts, "budget": 9.0},
         scaled={"small": {"scale-up": 1}},
         failures={"ValueError": 1},
     )

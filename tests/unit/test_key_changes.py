@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import scalable
-from scalable.cache.decorator import own_function
+from scalable.cache.calls import own_function
 from scalable.cache.errors import UnfollowedReferencesError, UnstableArgumentError
 from scalable.cache.key import KeyMaker
 
@@ -45,10 +45,12 @@ def test_function_that_is_registered_for_another_type_makes_another_key():
     assert changed(total, 1, change=lambda: area.register(int, lambda x: 5))
 
 
-def test_changed_module_that_is_used_as_a_value_makes_another_key(monkeypatch):
+def test_changed_module_that_is_used_as_a_value_makes_another_key(monkeypatch, tmp_path):
+    path = tmp_path / "study.py"
+    path.write_text("RATE = 1")
     module = types.ModuleType("study")
-    module.__file__ = __file__
-    module.__spec__ = types.SimpleNamespace(origin=__file__)
+    module.__file__ = str(path)
+    module.__spec__ = types.SimpleNamespace(origin=str(path))
     module.RATE = 1
     monkeypatch.setitem(sys.modules, "study", module)
 

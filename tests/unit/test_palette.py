@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import re
+from importlib.resources import files
 
 import pytest
 
@@ -55,3 +57,27 @@ def test_more_names_than_colours_share_them():
 def test_the_style_names_each_colour_for_both_themes():
     style = palette.css_variables()
     assert all(colour in style for colour in (*palette.LIGHT, *palette.DARK, *palette.OTHER))
+
+
+def luminance(colour):
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one, other):
+    """Return the contrast of two colours as in WCAG 2.2."""
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_failed_tasks_and_states_stand_out_on_the_page(theme):
+    style = (files("scalable.watch.dashboard") / "static" / "page.css").read_text()
+    own = [dict(re.findall(r"--(\w+): (#\w+)", part)) for part in style.split("@media")[:2]][theme]
+    # A failed task is hatched in this colour on the panel, not on its task's colour.
+    for ground in (own["panel"], own["page"]):
+        assert contrast(own["bad"], ground) >= 3
+        assert contrast(own["blocked"], ground) >= 3
+    for state in ("bad", "warn", "good", "dim", "link"):
+        assert contrast(own[state], own["page"]) >= 4.5, state

@@ -1,33 +1,41 @@
-"""`CachedFunction`: a function that runs only if its result is not in the store."""
+"""`CachedFunction` and `cached`: functions that run only if their results are not in the store."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from types import MethodType
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from scalable.cache.checkpoints import running_cached
-from scalable.cache.differences import CONTENT, differences, why_missed
-from scalable.cache.errors import UnfollowedReferencesError, UnstableValueError
-from scalable.cache.key import CallKey, KeyMaker, KeyOptions, digest_of
-from scalable.cache.outcomes import Found, listener, unheard
+from scalable.cache.code import OPTIONS, options_of
+from scalable.cache.differences import differences, why_missed
+from scalable.cache.errors import UnfollowedReferencesError
+from scalable.cache.key import CallKey, KeyMaker, KeyOptions
 from scalable.cache.store import ResultStore
 from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
+from scalable.model.deployment import CACHE_LIMIT
 from scalable.protocol.operations import CALLS_ARGUMENT
+from scalable.settings import results_dir
 
 logger = logging.getLogger("scalable.cache")
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 
 @lru_cache(maxsize=8)
-def keys_of(store: ResultStore) -> KeyMaker:
-    """Return a store's shared key maker, for keys made in this process."""
-    return KeyMaker(files=store.file_digests)
+def keys_of(store: ResultStore, *, as_sent: bool) -> KeyMaker:
+    """Return a store's shared key maker, for keys of tasks or of calls in this process."""
+    return KeyMaker(files=store.file_digests, as_sent=as_sent)
 
 
 @dataclass(frozen=True)
@@ -40,23 +48,10 @@ class Purpose:
 
 
 @dataclass
-class CachedFunction:
-    """Function that looks up its result in a store before it runs, and stores it afterwards.
-    It runs in the task's process. If several processes share the store's directory, equal tasks run
-    once: the other processes wait.
-    """
+class WrappedFunction:
+    """Function that is sent in place of the user's, and shown as the user's."""
 
     function: Callable[..., Any]
-    store: ResultStore
-    #: None to make the key here, because an argument is the result of a task without a key.
-    key: CallKey | None
-    #: Arguments of :meth:`scalable.cache.key.KeyMaker.key`, used if ``key`` is None.
-    options: KeyOptions = field(default_factory=KeyOptions)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    code: Mapping[str, str] | None = None
-    purpose: Purpose = field(default_factory=Purpose)
-    #: Seconds since 1970. A miss is explained by results that were stored before this time.
-    asked_at: float = field(default_factory=time.time)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -67,105 +62,59 @@ class CachedFunction:
     def __name__(self) -> str:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
+
+@dataclass
+class CachedFunction(WrappedFunction):
+    """Function that looks up its result in a store before it runs, and stores it afterwards.
+    It runs in the task's process. If several processes run equal tasks at the same time, each
+    computes the result, and the last one to store it replaces the others'.
+    """
+
+    store: ResultStore
+    #: None to make the key here, because an argument is the result of another task.
+    key: CallKey | None
+    #: Arguments of :meth:`scalable.cache.key.KeyMaker.key`, used if ``key`` is None.
+    options: KeyOptions = field(default_factory=KeyOptions)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] | None = None
+    purpose: Purpose = field(default_factory=Purpose)
+    #: Seconds since 1970. A miss is explained by results that were stored before this time.
+    asked_at: float = field(default_factory=time.time)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         key, tell = self.key, listener()
         if key is None:
             made_from = self.options, self.environment, self.code
             try:
-                key = keys_of(self.store).key(self.function, args, kwargs, *made_from)
+                key = keys_of(self.store, as_sent=True).key(self.function, args, kwargs, *made_from)
             except UnfollowedReferencesError as error:  # code that only an argument refers to
                 logger.warning("%s", error)
                 if tell is not None:
                     tell(CacheOutcome(OutcomeKind.MISSED, reason=NO_KEY))
                 return self.function(*args, **kwargs)
-        kind = OutcomeKind.FOUND
-        while (found := self.store.get(key.digest, function=self.function)) is None:
-            lease = self.store.lease(key.digest, f"{socket.gethostname()}:{os.getpid()}")
-            if lease is None:
-                logger.debug(
-                    "%s %s: another process is computing it", key.function, key.digest[:12]
-                )
-                self.store.wait_for(key.digest, lambda: False)
-                kind = OutcomeKind.WAITED
-                continue
-            with lease, running_cached(key.digest, self.store.url):
-                # Another process may have stored it between the first look and the lease.
-                found = None
-                if lease.excludes:
-                    found = self.store.get(key.digest, function=self.function)
-                if found is None:
-                    content = self._content(key, args, kwargs)
-                    found = self._with_content(key, content)
-                if found is None:
-                    return self._run(key, args, kwargs, content)
-            break
+        found = self.store.get(key, function=self.function)
+        if found is None:
+            return self._run(key, args, kwargs)
         logger.debug("%s %s: cache hit", key.function, key.digest[:12])
         if tell is not None:
-            tell(CacheOutcome(kind, saved_s=found.entry.cost_s, key=key.digest))
+            tell(CacheOutcome(OutcomeKind.FOUND, saved_s=found.entry.cost_s, key=key.digest))
         return found.value()
 
-    def _content(
-        self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> dict[str, str]:
-        """Return the part with a digest of the task's code and of its arguments' content.
-        It is empty if ``key`` covers the content already, or if the content is not stable.
-        """
-        if not key.of_results:
-            return {}
-        try:
-            made = keys_of(self.store).key(self.function, args, kwargs, code={})
-        except (UnstableValueError, UnfollowedReferencesError):
-            return {}
-        parts = {name: part for name, part in key.parts.items() if not _is_argument(name)}
-        for name, part in made.parts.items():
-            if name in key.parts or not _is_argument(name):  # else it is ignored
-                parts[f"{CONTENT}:{name}"] = part
-        return {CONTENT: digest_of(parts)}
-
-    def _with_content(self, key: CallKey, content: Mapping[str, str]) -> Found | None:
-        """Return the result of a task with the same code and argument content, or None."""
-        near = self.store.nearest(key.function, content) if content else None
-        if near is None or not content.items() <= near.parts.items():
-            return None
-        found = self.store.get(near.key, function=self.function)
-        if found is None or not content.items() <= found.entry.parts.items():  # replaced since
-            return None
-        self._store(key, found.value(), found.entry.cost_s, content)
-        return found
-
-    def _run(
-        self,
-        key: CallKey,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        content: Mapping[str, str],
-    ) -> Any:
-        tell, began = listener(), time.monotonic()
-        try:
-            with unheard():
-                value = self.function(*args, **kwargs)
-        finally:
-            cost_s = time.monotonic() - began
-            if tell is not None:
-                tell(misses_of(self.store).outcome(key, self.asked_at, cost_s))
-        self._store(key, value, cost_s, content)
-        return value
-
-    def _store(self, key: CallKey, value: Any, cost_s: float, content: Mapping[str, str]) -> None:
-        self.store.put(
-            key.digest,
-            value,
-            parts={**key.parts, **content},
-            function=key.function,
-            cost_s=cost_s,
-            task=self.purpose.task,
-            tag=self.purpose.tag,
-            run=self.purpose.run,
-        )
-
-
-def _is_argument(part: str) -> bool:
-    return part.startswith("argument:")
+    def _run(self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        with running_cached(key.digest, self.store.url):
+            tell, began = listener(), time.monotonic()
+            try:
+                with unheard():
+                    value = self.function(*args, **kwargs)
+            finally:
+                cost_s = time.monotonic() - began
+                if tell is not None:
+                    tell(misses_of(self.store).outcome(key, self.asked_at, cost_s))
+            purpose = self.purpose
+            self.store.put(
+                key, value, cost_s=cost_s, task=purpose.task, tag=purpose.tag, run=purpose.run
+            )
+            return value
 
 
 def call_cached(remembered: CachedFunction, *args: Any, **kwargs: Any) -> Any:
@@ -176,7 +125,129 @@ def call_cached(remembered: CachedFunction, *args: Any, **kwargs: Any) -> Any:
 setattr(call_cached, CALLS_ARGUMENT, True)
 
 
-# Misses -------------------------------------------------------------------------------------------
+# The decorator ------------------------------------------------------------------------------------
+
+
+@overload
+def cached(function: Callable[_P, _R], /) -> Callable[_P, _R]: ...
+@overload
+def cached(
+    *,
+    version: Any = None,
+    ignore: Iterable[str] = (),
+    depends_on: Iterable[Any] = (),
+    store: str | os.PathLike[str] | None = None,
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
+def cached(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    version: Any = None,
+    ignore: Iterable[str] = (),
+    depends_on: Iterable[Any] = (),
+    store: str | os.PathLike[str] | None = None,
+) -> Callable[..., Any]:
+    """Cache the results of a function across processes, including outside a session.
+
+    For tasks, a client caches the results in its own store, as with ``cache=True``.
+
+    Parameters
+    ----------
+    version
+        Any value. A different value invalidates all earlier results.
+    ignore
+        Names of parameters that do not affect the result, such as a logger.
+    depends_on
+        Values, functions and :class:`scalable.File` objects that the result depends on, but that do
+        not appear in the code. If given, references that cannot be followed are accepted.
+    store
+        Path or URL of the store for calls outside a client. The default is the user's own
+        directory, ``$XDG_CACHE_HOME/scalable/results``.
+
+    Raises
+    ------
+    UnstableArgumentError
+        When the function is called with an argument whose content cannot be determined.
+
+    Examples
+    --------
+    >>> @cached(version=2)
+    ... def fit(data, order): ...
+    """
+    options = KeyOptions(version, tuple(ignore), tuple(depends_on))
+
+    def decorate(own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(own)
+        def remembered(*args: Any, **kwargs: Any) -> Any:
+            opened = _opened(os.fspath(store or results_dir()))
+            try:
+                key = keys_of(opened, as_sent=False).key(own, args, kwargs, options)
+            except UnfollowedReferencesError as error:
+                warn_once(str(error))
+                return own(*args, **kwargs)
+            with unheard():
+                return CachedFunction(own, opened, key)(*args, **kwargs)
+
+        setattr(remembered, OPTIONS, (options, remembered))
+        return remembered
+
+    return decorate if function is None else decorate(function)
+
+
+def own_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function decorated by ``scalable.cached``, or the function itself."""
+    if isinstance(function, MethodType):
+        return MethodType(own_function(function.__func__), function.__self__)
+    if options_of(function) is None:
+        return function
+    own: Callable[..., Any] = vars(function)["__wrapped__"]
+    return own
+
+
+@functools.cache
+def _opened(url: str) -> ResultStore:
+    store = ResultStore.open(url)
+    store.limit = store.limit or CACHE_LIMIT  # a client of this process may have set another
+    return store
+
+
+@lru_cache(maxsize=1024)
+def warn_once(sentence: str) -> None:
+    """Log a warning, once in this process."""
+    logger.warning("%s", sentence)
+
+
+# Outcomes -----------------------------------------------------------------------------------------
+
+outcome_listener: ContextVar[Callable[[CacheOutcome], None] | None] = ContextVar(
+    "scalable_remembered_outcomes", default=None
+)
+
+
+@contextmanager
+def heard_by(listener: Callable[[CacheOutcome], None]) -> Iterator[None]:
+    """Pass the outcomes of the cached tasks of a ``with`` block to a function."""
+    token = outcome_listener.set(listener)
+    try:
+        yield
+    finally:
+        outcome_listener.reset(token)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Suppress the outcomes of cached tasks in a block that runs within another task."""
+    token = outcome_listener.set(None)
+    try:
+        yield
+    finally:
+        outcome_listener.reset(token)
+
+
+def listener() -> Callable[[CacheOutcome], None] | None:
+    """Return the current listener for outcomes, or None."""
+    return outcome_listener.get()
+
 
 #: Number of misses of each function that are always compared with earlier results.
 ALWAYS: Final = 100
@@ -227,11 +298,11 @@ class Misses:
         return found
 
     def _compared(self, key: CallKey, asked_at: float) -> CacheOutcome:
-        fault = self._store.reports.latest_about(key.digest)
+        fault = self._store.fault_of(key)
         if fault is not None:
-            reason = f"the stored result {fault.reason}"
+            reason = f"the stored result {fault}"
             return CacheOutcome(OutcomeKind.MISSED, reason=reason, key=key.digest)
-        nearest = self._store.nearest(key.function, key.parts, before=asked_at)
+        nearest = self._store.earlier(key, asked_at)
         parts = None if nearest is None else nearest.parts
         changed = () if parts is None else differences(key.function, key.parts, parts)
         return CacheOutcome(

@@ -1,16 +1,20 @@
 """`Checkpoints`: directories that keep a task's state from one attempt to the next.
 
 Each attempt takes over the previous directory by a rename, so two attempts never write to one path.
-The later attempt wins without a lock, since NFS might break locks.
+The later attempt wins without a lock, since NFS might break locks. Other clusters may run an equal
+cached task at the same time: then the later attempt starts with a copy.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
 import shutil
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -19,10 +23,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from scalable.cache.folders import Folder
-from scalable.cache.leases import Lease, Leases
-from scalable.cache.own_files import touched
+from scalable.cache.entries import make_own, touched
 from scalable.errors import ClusterError
+from scalable.liveness import identify_process, is_alive
 from scalable.settings import results_dir
 from scalable.storage import scheme_of
 
@@ -31,12 +34,18 @@ REMEMBERED: Final = "remembered"
 # Layout, on the workers' shared file system, below a directory of this user:
 #   checkpoints/<cluster>/<task>/<attempt>-<random>/
 #   checkpoints/remembered/<key>/<attempt>-<random>/
+# Next to the directory of an attempt that runs is its mark, ``.<attempt>-<random>``: a file that
+# names the process, which touches it.
 _DIRECTORY: Final = "checkpoints"
 #: Prefix of the names of directories that are being made or removed.
 _HIDDEN: Final = "."
 _TRY = re.compile(r"(\d+)-[0-9a-f]{16}")
 #: Number of attempts to take a directory that another attempt of the task may take first.
 _ATTEMPTS: Final = 20
+#: Seconds between two touches of a mark, and after which a mark counts as left by a killed process.
+#: Over NFS, a file's time may become visible late, and a process may be paused for a while.
+TOUCHED_S: Final = 10.0
+STALE_S: Final = 60.0
 
 
 def checkpoint_directory(url: str | None) -> Path:
@@ -55,10 +64,11 @@ class CheckpointSizes:
 
 
 class Checkpoint:
-    """Directory of one attempt of a task, with the lease that marks it as in use."""
+    """Directory of one attempt of a task, marked as in use until it ends."""
 
-    def __init__(self, path: Path, lease: Lease) -> None:
-        self._path, self._lease = path, lease
+    def __init__(self, path: Path, clock: Path) -> None:
+        self._path, self._clock = path, clock
+        _marks.add(_mark_of(path))
 
     @property
     def path(self) -> Path:
@@ -72,12 +82,14 @@ class Checkpoint:
         return self._path
 
     def end(self, *, succeeded: bool) -> None:
-        """Release the lease, and delete the directory if the attempt succeeded and owns it."""
+        """Remove the mark and, if the attempt succeeded, the directories that are not in use."""
+        _marks.remove(_mark_of(self._path))
         if succeeded:
-            _removed(self._path, self._path.parents[2])
-            with suppress(OSError):  # a later attempt is in it
+            with suppress(OSError):  # another attempt is in it, or the file system is read-only
+                for _, path in _tries(self._path.parent):
+                    if path == self._path or not _is_used(path, self._clock):
+                        _removed(path, self._path.parents[2])
                 self._path.parent.rmdir()
-        self._lease.release()
 
 
 class Checkpoints:
@@ -86,12 +98,12 @@ class Checkpoints:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._root = directory / _DIRECTORY
-        self._leases = Leases(directory)
+        self._clock = directory / "clock"
 
     def prepare(self, group: str) -> None:
         """Create a group's directory, private to this user, or raise ClusterError."""
-        Folder(self._directory).prepare()
         try:
+            make_own(self._directory)
             (self._root / group).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._root.chmod(0o700)
         except OSError as error:
@@ -102,7 +114,8 @@ class Checkpoints:
 
     def begin(self, group: str, call: str) -> Checkpoint:
         """Start an attempt of a task with the files that the previous attempt has left.
-        ``call`` identifies the task within its group. Raises ClusterError if the group's directory
+        ``call`` identifies the task within its group. Of a cached task, an attempt that still runs
+        may be another cluster's, and keeps its files. Raises ClusterError if the group's directory
         is missing, for example because this process has another file system.
         """
         if not (self._root / group).is_dir():
@@ -121,13 +134,17 @@ class Checkpoints:
             try:
                 if latest is None:
                     self._make(place, own.name)
+                elif group == REMEMBERED and _is_used(latest, self._clock):
+                    self._copy(latest, own)
                 else:
                     latest.rename(own)
             except OSError as error:  # usually another attempt was faster, or succeeded
                 fault = error
             # Over NFS, the reply to a rename can be lost, and its repetition then fails.
             if own.is_dir():
-                return Checkpoint(own, self._lease(own))
+                if latest is not None and not latest.is_dir():
+                    _mark_of(latest).unlink(missing_ok=True)
+                return Checkpoint(own, self._clock)
         raise ClusterError(
             f"cannot create the checkpoint {place}: {fault}",
             hint="free disk space, or wait until no other cluster runs the same task",
@@ -141,11 +158,11 @@ class Checkpoints:
         """Delete checkpoints unused and unchanged for ``max_age_s``, by the file server's clock."""
         if not self._root.is_dir():
             return CheckpointSizes()
-        before = touched(self._directory / "clock") - max_age_s
+        before = touched(self._clock) - max_age_s
         number = size = 0
         for place in [*self._root.glob(f"[!{_HIDDEN}]*/*"), *self._root.glob(f"{_HIDDEN}*")]:
             found, changed = _measured(place)
-            used = any(not self._leases.is_free(_lease_key(path)) for _, path in _tries(place))
+            used = any(_is_used(path, self._clock) for _, path in _tries(place))
             if used or changed >= before:
                 continue
             number, size = number + 1, size + found
@@ -165,12 +182,69 @@ class Checkpoints:
         finally:
             shutil.rmtree(new, ignore_errors=True)
 
-    def _lease(self, path: Path) -> Lease:
-        key = _lease_key(path)
+    def _copy(self, path: Path, own: Path) -> None:
+        """Create an attempt's directory with the files of another one, or raise OSError."""
+        new = self._root / f"{_HIDDEN}{secrets.token_hex(8)}"
         try:
-            return self._leases.take(key, f"{socket.gethostname()}:{os.getpid()}") or Lease(key)
-        except OSError:  # the file system does not support links
-            return Lease(key)
+            shutil.copytree(path, new, symlinks=True)
+            new.rename(own)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+class _Marks:
+    """Marks of this process, which a thread touches while there are any."""
+
+    def __init__(self) -> None:
+        self._marks: set[Path] = set()
+        self._process = 0
+        self._lock = threading.Lock()
+
+    def add(self, mark: Path) -> None:
+        """Write a mark. Without it, a pruning or another cluster may take the directory."""
+        with suppress(OSError):
+            mark.write_text(json.dumps(identify_process()), encoding="utf-8")
+        if self._process not in (0, os.getpid()):  # forked since: a thread may have had the lock
+            self._marks, self._process, self._lock = set(), 0, threading.Lock()
+        with self._lock:
+            self._marks.add(mark)
+            if not self._process:
+                self._process = os.getpid()
+                threading.Thread(target=self._touch, name="scalable-marks", daemon=True).start()
+
+    def remove(self, mark: Path) -> None:
+        self._marks.discard(mark)
+        with suppress(OSError):
+            mark.unlink()
+
+    def _touch(self) -> None:
+        while True:
+            time.sleep(TOUCHED_S)
+            with self._lock:
+                marks = list(self._marks)
+                if not marks:
+                    self._process = 0
+                    return
+            for mark in marks:
+                with suppress(OSError):  # a later attempt has taken the directory over
+                    os.utime(mark)
+
+
+_marks = _Marks()
+
+
+def _mark_of(path: Path) -> Path:
+    return path.with_name(f"{_HIDDEN}{path.name}")
+
+
+def _is_used(path: Path, clock: Path) -> bool:
+    """Return whether an attempt runs, as far as this process can tell."""
+    mark = _mark_of(path)
+    try:
+        age_s = touched(clock) - mark.stat().st_mtime
+        return age_s < STALE_S and is_alive(json.loads(mark.read_text("utf-8"))) is not False
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 class CheckpointedTask:
@@ -221,15 +295,13 @@ def _tries(place: Path) -> list[tuple[int, Path]]:
     return []
 
 
-def _lease_key(path: Path) -> str:
-    return sha256(f"checkpoint {path.parent.name}/{path.name}".encode()).hexdigest()
-
-
 def _removed(path: Path, root: Path) -> None:
     """Delete a directory, renamed first so that no part of it is visible. May be missing."""
     gone = root / f"{_HIDDEN}{secrets.token_hex(8)}"
     with suppress(FileNotFoundError):
         path.rename(gone)
+    with suppress(OSError):
+        _mark_of(path).unlink()
     shutil.rmtree(gone, ignore_errors=True)
 
 

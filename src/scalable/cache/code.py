@@ -6,33 +6,54 @@ imports. Python and installed packages are represented by their versions.
 
 from __future__ import annotations
 
+import abc
 import builtins
-import dataclasses
-import dis
 import enum
 import functools
 import importlib
-import inspect
 import logging
-import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from _abc import _get_dump  # type: ignore[import-not-found]
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
-from scalable.cache.content import (
-    Contents,
-    binding_digest,
-    is_held,
-    is_known,
-    is_made,
-    is_project,
-    module_digest,
+from scalable.cache.content import Contents
+from scalable.cache.definitions import (
+    annotated,
+    annotating,
+    attributes,
+    cell_values,
+    declared,
+    held,
+    members,
+    metadata,
+    opened,
 )
 from scalable.cache.errors import UnstableValueError
+from scalable.cache.packages import is_held, is_known, is_made, is_project
+from scalable.cache.references import (
+    HIDDEN,
+    READING,
+    READING_TEXTS,
+    Chain,
+    Import,
+    Outside,
+    Place,
+    behaviour,
+    binding_digest,
+    is_draw,
+    module_digest,
+    module_source,
+    outside,
+    outside_of,
+    outside_value,
+    reads,
+    references,
+    with_nested,
+)
 
 logger = logging.getLogger("scalable.cache")
 
@@ -51,8 +72,17 @@ class Reach:
         self.packages: set[str] = set()
         #: References that cannot be followed, as sentences.
         self.unfollowed: list[str] = []
-        self._watched: list[tuple[Callable[[], tuple[Any, ...]], tuple[Any, ...]]] = []
-        self._mutable: list[Any] = []
+        #: Files that the code reads, as sentences. A task may declare them as arguments.
+        self.reads: dict[str, None] = {}
+        self._own = "an argument"
+        self._draws: dict[str, None] = {}
+        self._is_seeded = self._reads_texts = False
+        self._texts: list[tuple[str, Any]] = []
+        self._noted: set[str] = set()
+        #: Ids of code that is followed apart, by this object or one around it.
+        self.apart: frozenset[int] = frozenset()
+        self.watched: list[tuple[Callable[[], tuple[Any, ...]], tuple[Any, ...]]] = []
+        self.mutable: list[Any] = []
         self._ids: dict[int, tuple[str, Any]] = {}
         self._names: dict[str, int] = {}
         self._constants: dict[str, Any] = {}
@@ -70,8 +100,6 @@ class Reach:
             module = str(getattr(item, "__module__", None) or "builtins")
             name = f"code:{module}.{qualname}"
         if not is_project(module) and not is_made(item, module, qualname):
-            if module != "builtins" and (module, qualname) in IMPORTERS:
-                self._cannot(f"{module}.{qualname}() reaches code by names")
             self._note_package(module)
             return self._named(item, name)
         # Two functions may share a name: lambdas on one line, or a function that was redefined.
@@ -80,18 +108,69 @@ class Reach:
         self._waiting.append((name, item))
         return self._named(item, name)
 
+    def held_id(self, item: Any) -> str:
+        """Return the part name of code that a value contains, as ``code_id`` does."""
+        found = outside_value(item)
+        if found is not None:
+            self._use(*found)
+        return self.code_id(item)
+
     def _named(self, item: Any, name: str) -> str:
         self._ids[id(item)] = (name, item)  # kept, so that its id is not reused
         return name
+
+    def waits_for_classes(self) -> bool:
+        """Return whether classes wait to be followed, and no other code."""
+        waiting = (item for _, item in self._waiting)
+        return bool(self._waiting) and all(isinstance(item, type) for item in waiting)
+
+    def references(self) -> tuple[tuple[str, int], ...]:
+        """Return name and id of all that was referred to, in order."""
+        return tuple((name, number) for number, (name, _) in self._ids.items())
 
     def follow(self) -> None:
         """Follow all references of the queued code, until no new code is found."""
         while self._waiting:
             name, item = self._waiting.pop(0)
+            self._own = _own_name(name)
             try:
                 self.parts[name] = self._digest(name, item)
             except UnstableValueError as error:
-                self._cannot(f"{_own_name(name)} holds {error.reason}")
+                self._cannot(f"{self._own} holds {error.reason}")
+        self._own = "an argument"
+        if not self._is_seeded:
+            for sentence in self._draws:
+                self._cannot(sentence)
+        if self._reads_texts:
+            self.parts["docstrings"] = Contents(self.code_id).part(self._texts)
+
+    def _apart_from(self, item: Any, targets: Callable[[Reach], Any]) -> tuple[str, Reach]:
+        """Return the digest of code whose references count, even if some cannot be followed."""
+        inner = Reach()
+        if id(item) in self.apart:  # it refers to itself
+            return "", inner
+        inner.apart = self.apart | {id(item)}
+        found = targets(inner)
+        inner.follow()
+        self.packages |= inner.packages
+        return Contents(self.code_id).part([found, sorted(inner.parts.items())]), inner
+
+    def _use(self, found: Outside, label: str, places: tuple[Place, ...] = ()) -> None:
+        """Note a use of something that a key does not cover."""
+        sentence = f"{self._own} {found.does} {label}"
+        if found.is_file:
+            if not places or any(reads(one, is_method=label[0] == ".") for one in places):
+                self.reads[sentence] = None
+            return
+        if is_draw(found):
+            if label.endswith(("seed()", "setstate()", "set_state()")):
+                self._is_seeded = True
+            else:
+                self._draws[sentence] = None
+            return
+        if places:
+            sentence += f" ({Path(places[0].file).name}:{places[0].line})"
+        self._cannot(sentence)
 
     def _cannot(self, sentence: str) -> None:
         logger.debug("a reference cannot be followed: %s", sentence)
@@ -105,17 +184,22 @@ class Reach:
     # What each kind of code is made of -----------------------------------------------------------
 
     def _digest(self, name: str, item: Any) -> str:
-        contents = Contents(self.code_id)
+        contents = Contents(self.held_id)
         if isinstance(item, types.ModuleType):
             return contents.part(self._module(item))
         if isinstance(item, type):
-            return contents.part(self._class(item))
+            return contents.part(self._class(name, item))
         if isinstance(item, types.FunctionType):
             options = options_of(item)
             if options is not None:  # the wrapper's code is this package's
                 said = options.version, options.ignore, options.depends_on
                 self._note_mutable(said)
-                return contents.part(["cached", said, vars(item)["__wrapped__"]])
+                own: Any = vars(item)["__wrapped__"]
+                if options.depends_on:  # what cannot be followed there is declared
+                    own, inner = self._apart_from(own, lambda reach, own=own: reach.code_id(own))  # type: ignore[misc]
+                    self.watched += inner.watched
+                    self.mutable += inner.mutable
+                return contents.part(["cached", said, own])
             return contents.part(self._function(name, item))
         wrapped = getattr(item, "__wrapped__", None) or getattr(item, "py_func", None)
         if wrapped is not None:
@@ -137,114 +221,184 @@ class Reach:
         )
         if isinstance(registry, Mapping) and registry:  # singledispatch
             return ["dispatch", [(kind, chosen) for kind, chosen in registry.items()]]
-        held = (function.__defaults__, function.__kwdefaults__, *cell_values(cells))
-        for value in (*held, *attributes(function).values()):
+        given = (function.__defaults__, function.__kwdefaults__, *cell_values(cells))
+        for value in (*given, *attributes(function).values()):
             self._note_mutable(value)
+        module = function.__module__ or ""
+        loaded = sys.modules.get(module)
+        source = module_source(loaded) if loaded is not None and is_project(module) else None
         parts = [
-            shape(function.__code__),
+            behaviour(function.__code__, source),
             function.__defaults__,
             function.__kwdefaults__,
             cell_values(cells),
             attributes(function),
             annotated(function),
         ]
-        module = function.__module__ or ""
         if not is_project(module) and is_known(module):
             self._note_package(module)  # a package made it: its version represents the rest
             return parts
         self._note_imports(module)
-        return [*parts, list(self._targets(name, function.__code__, function.__globals__))]
+        self._texts.append((name, [function.__doc__, *_texts(function.__code__)]))
+        return [*parts, list(self.targets(function.__code__, function.__globals__))]
 
-    def _class(self, kind: type) -> list[Any]:
+    def _class(self, name: str, kind: type) -> list[Any]:
         self._note_imports(kind.__module__)
         self._watch(lambda: tuple(vars(kind).values()))
         found: list[Any] = []
         for attribute, value in members(kind):
             try:
-                Contents(self.code_id).part(value)
+                Contents(self.held_id).part(value)
             except UnstableValueError:
-                # Its definition represents it: the worker makes its own from the same source.
-                source = binding_digest(kind.__module__, kind.__qualname__.partition(".")[0])
-                if source is None:
+                # The worker makes its own from the same definition.
+                seen = self._opened(value)
+                source = self._definition(kind, attribute)
+                if seen is None and source is None:
                     raise
-                found.append((attribute, source))
+                found.append((attribute, [seen, source]))
             else:
                 self._note_mutable(value)
                 found.append((attribute, value))
         types_of_fields = [self.code_id(one) for one in annotating(kind)]
-        said = [declared(kind), metadata(kind), types_of_fields]
+        text, *said = declared(kind)
+        if type(kind) in _PLAIN_METACLASSES:
+            self._texts.append((name, text))
+        else:
+            said.append(text)  # a package may read it
+        said += [metadata(kind), types_of_fields]
+        if isinstance(kind, enum.EnumMeta):
+            self._watch(lambda: _of_members(kind))
+            for value in _of_members(kind):
+                self._note_mutable(value)
+        if isinstance(kind, abc.ABCMeta):
+            self._watch(lambda: _registered(kind))
+            said.append(_registered(kind))
         return [kind.__qualname__, kind.__bases__, type(kind), found, said]
+
+    def _opened(self, value: Any) -> Any:
+        """Return the parts of a class attribute that cannot be pickled, or None if hidden."""
+        try:
+            found = opened(value, self.held_id)
+        except UnstableValueError:
+            return None
+        self._watch(lambda: tuple(held(value) or ()))
+        return found
+
+    def _definition(self, kind: type, attribute: str) -> Any:
+        """Return the content of a class's definition, or None if it does not set an attribute."""
+        module = sys.modules.get(kind.__module__)
+        source = None if module is None else module_source(module)
+        digest = binding_digest(kind.__module__, kind.__qualname__.partition(".")[0])
+        if module is None or source is None or digest is None:
+            return None
+        for code in with_nested(source.code):
+            if code.co_qualname == kind.__qualname__ and attribute in code.co_names:
+                space = vars(module)
+                own, _ = self._apart_from(kind, lambda reach: list(reach.targets(code, space)))  # noqa: B023 - used at once
+                return [digest, own]
+        return None
 
     def _module(self, module: types.ModuleType) -> list[Any]:
         """Return the content of a module of which the task may use any name."""
         self._note_imports(module.__name__)
         self._watch(lambda: tuple(vars(module).values()))
         found: list[tuple[str, Any]] = []
-        for name, value in sorted(vars(module).items()):
+        for attribute, value in sorted(vars(module).items()):
             if _is_code(value):
-                if getattr(value, "__module__", None) != module.__name__ or not is_held(
-                    value, module.__name__, name
+                if _module_of(value) != module.__name__ or not is_held(
+                    value, module.__name__, attribute
                 ):
-                    found.append((name, self.code_id(value)))
-            elif name not in OF_MODULES:
+                    found.append((attribute, self.code_id(value)))
+            elif attribute not in OF_MODULES:
                 # The module's source represents a value without stable content.
                 with suppress(UnstableValueError):
-                    found.append((name, Contents(self.code_id).part(value)))
+                    found.append((attribute, Contents(self.code_id).part(value)))
                     self._note_mutable(value)
-        source = module_digest(module.__name__)
-        if source is None:
+        digest, source = module_digest(module.__name__), module_source(module)
+        if digest is None or source is None:
             raise UnstableValueError(module, "has no source that can be read")
-        return [source, found]
+        return [digest, found, list(self.targets(source.code, vars(module)))]
 
     # References ---------------------------------------------------------------------------------
 
-    def _targets(
-        self, name: str, code: types.CodeType, space: Mapping[str, Any]
-    ) -> Iterator[tuple[str, str]]:
+    def targets(self, code: types.CodeType, space: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield each reference in a code object, and the part that it leads to."""
         found = references(code)
         for hidden in sorted(found.names & HIDDEN):
-            self._cannot(f"{_own_name(name)} uses {hidden}")
-        for chain in found.globals:
-            target = self._target(name, chain, space)
+            self._cannot(f"{self._own} uses {hidden}")
+        self._reads_texts |= bool(found.names & READING_TEXTS)
+        for attribute in found.attributes.keys() & READING.keys():
+            self._use(READING[attribute], f".{attribute}()", found.attributes[attribute])
+        # Imports first: modules may register what the code finds by other names.
+        for one in found.imports:
+            yield from self._imported(space, one, found.names)
+        for chain, places in found.globals.items():
+            target = self._target(chain, space, places, found.names)
             if target is not None:
                 yield ".".join(chain), target
-        for level, module, taken in found.imports:
-            whole = "." * level + module
-            yield from self._imported(name, space, whole, taken, found.names)
+        yield from self._extensions(found.names)
 
-    def _target(self, name: str, chain: tuple[str, ...], space: Mapping[str, Any]) -> str | None:
+    def _target(
+        self,
+        chain: Chain,
+        space: Mapping[str, Any],
+        places: tuple[Place, ...],
+        names: frozenset[str],
+    ) -> str | None:
         first = chain[0]
         self._watch(lambda: (space.get(first, getattr(builtins, first, _MISSING)),))
+        module = str(space.get("__name__", ""))
         if first in OF_MODULES:
-            return None
+            # A path differs when the project moves, and a function may return it.
+            return self._constant(module, first, space[first]) if first == "__file__" else None
         if first in space:
-            return self._reached(name, str(space.get("__name__", "")), space[first], chain)
-        if first in DYNAMIC:
-            self._cannot(f"{_own_name(name)} calls {first}()")
-        elif hasattr(builtins, first):
-            return self._of_package("builtins", first, getattr(builtins, first))
-        elif first != "__class__":
-            self._cannot(f"{_own_name(name)} uses {first}, which is not defined")
+            return self._reached(module, space[first], chain, places, names)
+        if hasattr(builtins, first):
+            value = getattr(builtins, first)
+            use = outside("builtins", first, value) if places else None
+            if use is not None:
+                self._use(*use, places)
+            return self._of_package("builtins", first, value)
+        if first != "__class__" and places:
+            self._cannot(f"{self._own} uses {first}, which is not defined")
         return None
 
-    def _reached(self, name: str, module: str, value: Any, chain: tuple[str, ...]) -> str | None:
+    def _reached(
+        self,
+        module: str,
+        value: Any,
+        chain: Chain,
+        places: tuple[Place, ...],
+        names: frozenset[str],
+    ) -> str | None:
         """Return the part that a chain of module attributes leads to."""
-        names = list(chain[1:])
+        rest = list(chain[1:])
         constant = chain[0]
-        while isinstance(value, types.ModuleType) and names:
-            owner, module, constant = value, value.__name__, names.pop(0)
-            if (module, constant) in IMPORTERS:
-                self._cannot(f"{_own_name(name)} calls {module}.{constant}()")
-                return None
+        use = None
+        while isinstance(value, types.ModuleType) and rest:
+            owner, module, constant = value, value.__name__, rest.pop(0)
             value = _attribute(owner, constant)
-            if value is _MISSING and not is_project(module):
-                value = owner  # the package makes it on first access
+            if not is_project(module):
+                use = use or outside(module, constant, None if value is _MISSING else value)
+                if value is _MISSING:
+                    value = owner  # the package makes it on first access
+                    break
+            elif value is _MISSING and "__getattr__" in vars(owner):
+                value = owner  # any of its names may be used
                 break
-            if value is _MISSING:
-                self._cannot(f"{_own_name(name)} uses {module}.{constant}, which is not defined")
+            elif value is _MISSING:
+                self._cannot(f"{self._own} uses {module}.{constant}, which is not defined")
                 return None
             self._watch(lambda o=owner, c=constant: (_attribute(o, c),))  # type: ignore[misc]
+        if isinstance(value, types.ModuleType):
+            use = use or (None if is_project(value.__name__) else outside_of(value.__name__, names))
+        if places:
+            use = use or outside_value(value)
+            if use is not None:
+                self._use(*use, places)
+            if not (_is_code(value) and is_project(_module_of(value))):
+                for one in READING.keys() & rest:
+                    self._use(READING[one], f".{one}()", places)
         if module and not is_project(module) and is_known(module):
             return self._of_package(module, constant, value)
         return self.code_id(value) if _is_code(value) else self._constant(module, constant, value)
@@ -267,7 +421,7 @@ class Reach:
         self.parts[part] = ""  # found again if its content refers to itself
         try:
             binding = binding_digest(module, name) if is_project(module) else None
-            digest = Contents(self.code_id).part([value, binding])
+            digest = Contents(self.held_id).part([value, binding])
         except UnstableValueError as error:
             del self.parts[part]
             self._cannot(f"the global name {module}.{name} is {error.reason}")
@@ -277,37 +431,62 @@ class Reach:
         return part
 
     def _imported(
-        self,
-        name: str,
-        space: Mapping[str, Any],
-        module: str,
-        taken: tuple[str, ...],
-        names: frozenset[str],
+        self, space: Mapping[str, Any], one: Import, names: frozenset[str]
     ) -> Iterator[tuple[str, str]]:
         """Yield the targets of an import inside a function, importing the project's modules."""
         package = space.get("__package__") or str(space.get("__name__", "")).rpartition(".")[0]
+        written = "." * one.level + one.module
         try:
-            absolute = importlib.util.resolve_name(module, package)
-            if not is_project(absolute):
-                self._note_package(absolute)
-                for attribute in sorted(names.union(taken)):
-                    if (absolute, attribute) in IMPORTERS:
-                        self._cannot(f"{_own_name(name)} calls {absolute}.{attribute}()")
-                return
-            found = importlib.import_module(absolute)
-            for attribute in taken:
-                if attribute != "*" and _attribute(found, attribute) is _MISSING:
-                    importlib.import_module(f"{absolute}.{attribute}")
+            module = importlib.util.resolve_name(written, package)
+            # ``import a.b`` binds ``a``.
+            bound = module if one.taken else module.partition(".")[0]
+            if one.runs:
+                _load(bound, module, one.taken)
         except (ImportError, ValueError) as error:
-            self._cannot(
-                f"{_own_name(name)} imports {module}, which cannot be imported here ({error})"
-            )
+            if one.runs:
+                self._cannot(
+                    f"{self._own} imports {written}, which cannot be imported here ({error})"
+                )
             return
-        for attribute in taken or ("",):
-            chain = (absolute, attribute) if attribute not in ("", "*") else (absolute,)
-            target = self._reached(name, absolute, found, chain)
+        if not is_project(module):
+            self._note_package(module)
+        self._note_effects(module)
+        # One that does not run with a function has run: the module's names refer to its modules.
+        for chain in one.chains if one.runs else ():
+            if not is_project(bound):
+                self._in_package(bound, chain, names)
+                continue
+            whole = (bound, *chain)
+            target = self._reached(bound, sys.modules[bound], whole, _ANYWHERE, names)
             if target is not None:
-                yield ".".join(chain), target
+                yield ".".join(whole), target
+            if not chain and is_project(module):
+                yield module, self.code_id(sys.modules[module])
+
+    def _in_package(self, module: str, chain: Chain, names: frozenset[str]) -> None:
+        """Note a use of a package's name that a key does not cover, without importing it."""
+        use = None if chain else outside_of(module, names)
+        for name in chain:
+            loaded = sys.modules.get(module)
+            value = None if loaded is None else vars(loaded).get(name)
+            use = use or outside(module, name, value)
+            module = f"{module}.{name}"
+        if chain and module in sys.modules:
+            use = use or outside_of(module, names)
+        if use is not None:
+            self._use(*use)
+
+    def _extensions(self, names: frozenset[str]) -> Iterator[tuple[str, str]]:
+        """Yield what the project has added to classes of packages, under names that code uses."""
+        for module, kinds in _EXTENDED.items():
+            space = vars(sys.modules[module]) if module in sys.modules else {}
+            for kind in kinds:
+                members = vars(space.get(kind, object))
+                for name in sorted(names & members.keys()):
+                    added = getattr(members[name], "_accessor", members[name])
+                    added = getattr(added, "fget", None) or getattr(added, "func", added)
+                    if _is_code(added) and is_project(_module_of(added)):
+                        yield f"{module}.{kind}.{name}", self.code_id(added)
 
     # Validity -----------------------------------------------------------------------------------
 
@@ -316,36 +495,86 @@ class Reach:
         return all(
             len(found := look()) == len(seen)
             and all(a is b for a, b in zip(found, seen, strict=True))
-            for look, seen in self._watched
+            for look, seen in self.watched
         )
 
     def mutable_digest(self) -> str:
         """Return the digest of all reachable mutable values."""
         try:
-            return Contents(self.code_id).part(self._mutable) if self._mutable else ""
+            return Contents(self.held_id).part(self.mutable) if self.mutable else ""
         except UnstableValueError as error:  # a value without stable content was added
             return error.reason
 
     def _watch(self, look: Callable[[], tuple[Any, ...]]) -> None:
-        self._watched.append((look, look()))
+        self.watched.append((look, look()))
 
     def _note_mutable(self, value: Any) -> None:
         if not _is_fixed(value):
-            self._mutable.append(value)
+            self.mutable.append(value)
 
     def _note_imports(self, module: str | None) -> None:
-        """Record the packages that a module's names come from."""
+        """Record the packages that a module's names come from, and the effects of its import."""
         loaded = sys.modules.get(module or "")
-        if loaded is None or f"imports:{module}" in self._names:
+        if not isinstance(loaded, types.ModuleType) or f"imports:{module}" in self._names:
             return
         self._names[f"imports:{module}"] = 1
         for value in list(vars(loaded).values()):
-            owner = value.__name__ if isinstance(value, types.ModuleType) else None
-            owner = owner or (getattr(value, "__module__", None) if _is_code(value) else None)
-            if isinstance(owner, str) and not is_project(owner):
+            owner = _module_of(value) if _is_code(value) else ""
+            if owner and not is_project(owner):
                 self._note_package(owner)
+        self._note_effects(loaded.__name__)
+
+    def _note_effects(self, module: str) -> None:
+        """Record what a module does when it is imported, and those that it imports."""
+        loaded = sys.modules.get(module)
+        if loaded is None or module in self._noted or not is_project(module):
+            return
+        self._noted.add(module)
+        self._note_effects(module.rpartition(".")[0])
+        source = module_source(loaded)
+        if source is None:
+            return
+        for level, name, taken in source.imports:
+            with suppress(ImportError):
+                package = str(getattr(loaded, "__package__", None) or "")
+                found = importlib.util.resolve_name("." * level + name, package)
+                for place in (found, *(f"{found}.{one}" for one in taken)):
+                    self._note_effects(place)
+        if source.effects is None or module == "__main__":
+            return  # the rest of a script is not run by workers
+        known = _EFFECTS.get(module)
+        if known is None or known[0] is not source or not known[1].is_current():
+            code, space = source.effects, vars(loaded)
+            digest, inner = self._apart_from(code, lambda reach: list(reach.effects(code, space)))
+            known = _EFFECTS[module] = source, inner, digest
+        self.packages |= known[1].packages
+        digest = Contents(self.code_id).part([source.effects_text, known[2]])
+        self.parts[f"import:{module}"] = digest
+
+    def effects(self, code: types.CodeType, space: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield the code to which statements of a module refer. They have run already."""
+        for chain in references(code).globals:
+            value = None if chain[0] in OF_MODULES else space.get(chain[0])
+            for name in chain[1:]:
+                if isinstance(value, types.ModuleType):
+                    value = _attribute(value, name)
+            if _is_code(value) and not isinstance(value, types.ModuleType):
+                yield ".".join(chain), self.code_id(value)
+            elif value is not None and _is_fixed(value):
+                yield ".".join(chain), Contents(self.code_id).part(value)
 
 
+#: Place of a use in a function, if the exact one is unknown.
+_ANYWHERE: Final = (Place("", 0, 0),)
+#: Classes to which projects add accessors and methods, by their package.
+_EXTENDED: Final = {
+    "pandas": ("DataFrame", "Series", "Index"),
+    "xarray": ("Dataset", "DataArray", "DataTree"),
+}
+#: Metaclasses that do not read docstrings.
+_PLAIN_METACLASSES: Final = (type, abc.ABCMeta, enum.EnumMeta)
+#: Effects of the import of a module: its source as read, the code that they reach, and a digest.
+_EFFECTS: Final[dict[str, tuple[Any, Reach, str]]] = {}
 _MISSING: Final = object()
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.FunctionType, type)
 
@@ -365,11 +594,25 @@ def options_of(function: Any) -> Any:
     return given[0] if given is not None and given[1] is function else None
 
 
+def _of_members(kind: enum.EnumMeta) -> tuple[Any, ...]:
+    """Return the values of all attributes of an enumeration's members."""
+    members: Iterable[Any] = kind.__members__.values()
+    return tuple(value for member in members for value in vars(member).values())
+
+
 def _is_code(value: Any) -> bool:
-    return isinstance(
-        value,
-        types.FunctionType | types.BuiltinFunctionType | types.ModuleType | type | _KEEPER,
-    )
+    if isinstance(value, types.BuiltinFunctionType | types.MethodType):  # may have an object
+        is_method = not isinstance(value.__self__, types.ModuleType | None)
+        return not is_method or outside_value(value) is not None
+    return isinstance(value, types.FunctionType | types.ModuleType | type | _KEEPER)
+
+
+def _module_of(item: Any) -> str:
+    """Return the name of the module that code belongs to, or an empty string."""
+    if isinstance(item, types.ModuleType):  # its own ``__getattr__`` is not asked
+        return item.__name__
+    owner = getattr(item, "__module__", None)
+    return owner if isinstance(owner, str) else ""
 
 
 def _attribute(module: types.ModuleType, name: str) -> Any:
@@ -377,162 +620,33 @@ def _attribute(module: types.ModuleType, name: str) -> Any:
     return sys.modules.get(f"{module.__name__}.{name}", _MISSING) if found is _MISSING else found
 
 
+def _load(bound: str, module: str, taken: tuple[str, ...]) -> None:
+    """Import the project's modules that an import in a function would import."""
+    if is_project(bound):  # then ``module`` is the project's, too, maybe one in C
+        importlib.import_module(module)
+    for name in taken if is_project(module) else ():
+        found = sys.modules[module]
+        if _attribute(found, name) is _MISSING and "__getattr__" not in vars(found):
+            importlib.import_module(f"{module}.{name}")
+
+
+def _texts(code: types.CodeType) -> Iterator[str]:
+    """Yield the strings in a code object, among them docstrings."""
+    for part in with_nested(code):
+        yield from (constant for constant in part.co_consts if isinstance(constant, str))
+
+
+def _registered(kind: abc.ABCMeta) -> tuple[type, ...]:
+    """Return the classes that are registered as subclasses of an abstract class."""
+    found = [one() for one in _get_dump(kind)[0]]
+    named = [one for one in found if one is not None]
+    return tuple(sorted(named, key=lambda one: f"{one.__module__}.{one.__qualname__}"))
+
+
 def _own_name(name: str) -> str:
     return name.partition(":")[2].partition("#")[0]
 
 
-# Definitions --------------------------------------------------------------------------------------
-
-#: Class attributes that Python or a library derives from others; see :func:`declared`.
-_MADE: Final = frozenset(
-    {
-        "__dict__",
-        "__weakref__",
-        "__doc__",
-        "__module__",
-        "__qualname__",
-        "__firstlineno__",
-        "__static_attributes__",
-        "__annotations__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__slotnames__",  # pickling an object of the class writes it
-        "__abstractmethods__",
-        "_abc_impl",
-        "__parameters__",
-        "__orig_bases__",
-        "_value2member_map_",  # an enumeration adds combined flags as they are used
-    }
-)
-#: Content of an enclosing function's variable that is not assigned yet.
-_EMPTY: Final = (..., "not assigned")
-_ADDRESS: Final = " at 0x"
-_NAME: Final = re.compile(r"[^\W\d]\w*")
-
-
-def shape(code: types.CodeType) -> list[Any]:
-    """Return the behaviour of a code object as values, without its file and line numbers."""
-    return [
-        code.co_code,
-        [shape(c) if isinstance(c, types.CodeType) else c for c in code.co_consts],
-        code.co_names,
-        code.co_varnames,
-        code.co_freevars,
-        code.co_cellvars,
-        [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags],
-        code.co_exceptiontable,
-    ]
-
-
-def cell_values(cells: tuple[types.CellType, ...]) -> tuple[Any, ...]:
-    """Return the values of a function's closure variables."""
-    values = []
-    for cell in cells:
-        try:
-            values.append(cell.cell_contents)
-        except ValueError:  # not assigned yet
-            values.append(_EMPTY)
-    return tuple(values)
-
-
-def attributes(function: types.FunctionType) -> dict[str, Any]:
-    """Return the attributes set on a function, without ``__wrapped__``."""
-    return {name: value for name, value in vars(function).items() if name != "__wrapped__"}
-
-
-def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of each attribute defined by a class itself."""
-    for name in sorted(vars(kind)):
-        value = _unwrapped(vars(kind)[name])
-        if name not in _MADE and not isinstance(value, types.MemberDescriptorType):
-            yield name, value
-
-
-def _unwrapped(value: Any) -> Any:
-    """Return the functions in a descriptor, or the value itself if it is not a descriptor."""
-    if isinstance(value, staticmethod | classmethod):
-        return [type(value).__name__, value.__func__]
-    if isinstance(value, property):
-        return ["property", value.fget, value.fset, value.fdel]
-    if isinstance(value, functools.cached_property):
-        return ["cached_property", value.func]
-    return value
-
-
-def declared(kind: type) -> list[Any]:
-    """Return a class's docstring, annotations and generic bases, which programs may read."""
-    text = vars(kind).get("__doc__")
-    return [
-        text if isinstance(text, str) and _ADDRESS not in text else None,
-        annotated(kind),
-        [_as_text(base) for base in vars(kind).get("__orig_bases__", ())],
-    ]
-
-
-def metadata(kind: type) -> list[Any]:
-    """Return the metadata of dataclass fields, and the values of enumeration members."""
-    fields = vars(kind).get("__dataclass_fields__", {}) if dataclasses.is_dataclass(kind) else {}
-    found: list[Any] = [(name, dict(one.metadata)) for name, one in fields.items() if one.metadata]
-    if isinstance(kind, enum.EnumMeta):
-        found += [(name, member.value) for name, member in vars(kind)["_member_map_"].items()]
-    return found
-
-
-def annotated(item: Any) -> list[tuple[str, str]]:
-    """Return annotations as names and strings, skipping any that cannot be evaluated."""
-    with suppress(Exception):  # annotations are expressions of the user
-        return [(name, _as_text(kind)) for name, kind in inspect.get_annotations(item).items()]
-    return []
-
-
-def annotating(kind: type) -> Iterator[type]:
-    """Yield the classes that a class's annotations refer to."""
-    with suppress(Exception):  # annotations are expressions of the user
-        space = vars(sys.modules.get(kind.__module__, types))
-        for given in inspect.get_annotations(kind).values():
-            yield from _classes(given, space)
-
-
-def _classes(given: Any, space: dict[str, Any]) -> Iterator[type]:
-    if isinstance(given, str):
-        found = (space.get(name) for name in _NAME.findall(given))
-        yield from (one for one in found if isinstance(one, type))
-    elif isinstance(given, type) and not isinstance(given, types.GenericAlias):
-        yield given
-    else:
-        for one in getattr(given, "__args__", ()):
-            yield from _classes(one, space)
-
-
-def _as_text(annotation: Any) -> str:
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return str(text).partition(_ADDRESS)[0]
-
-
-# References ---------------------------------------------------------------------------------------
-
-_GLOBALS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
-_ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-
-#: Built-in functions that reach code by names that are known only at run time.
-DYNAMIC: Final = frozenset({"eval", "exec", "compile", "globals", "__import__"})
-#: Names in Python's own modules that reach code in the same way.
-IMPORTERS: Final = frozenset(
-    {
-        *(("builtins", name) for name in DYNAMIC),
-        ("importlib", "import_module"),
-        ("importlib.util", "module_from_spec"),
-        ("pkgutil", "resolve_name"),
-        ("runpy", "run_module"),
-        ("runpy", "run_path"),
-        ("sys", "modules"),
-    }
-)
-#: Attributes by which code reaches other code that is known only at run time.
-HIDDEN: Final = frozenset({"__globals__", "__subclasses__", "f_globals"})
 #: Names that Python gives to each module.
 OF_MODULES: Final = frozenset(
     {
@@ -546,46 +660,3 @@ OF_MODULES: Final = frozenset(
         "__spec__",
     }
 )
-
-
-@dataclass(frozen=True)
-class References:
-    """Names used by a code object and the code objects within it."""
-
-    #: Global names with attributes: ``np.random.rand`` is ``("np", "random", "rand")``.
-    globals: tuple[tuple[str, ...], ...]
-    #: Imports at run time: level (0 is absolute), module, and the names taken from it.
-    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
-    #: All names of globals and attributes that are read.
-    names: frozenset[str]
-
-
-@lru_cache(maxsize=4096)
-def references(code: types.CodeType) -> References:
-    """Return the names used by a code object and its nested ones, each once, in order."""
-    chains: dict[tuple[str, ...], None] = {}
-    imports: dict[tuple[int, str, tuple[str, ...]], None] = {}
-    names: set[str] = set()
-    for part in with_nested(code):
-        names.update(part.co_names)
-        instructions = [i for i in dis.get_instructions(part) if i.opname != "EXTENDED_ARG"]
-        for number, instruction in enumerate(instructions):
-            if instruction.opname in _GLOBALS:
-                chain = [str(instruction.argval)]
-                for following in instructions[number + 1 :]:
-                    if following.opname not in _ATTRIBUTES:
-                        break
-                    chain.append(str(following.argval))
-                chains[tuple(chain)] = None
-            elif instruction.opname == "IMPORT_NAME":
-                level, taken = (instructions[number - n].argval for n in (2, 1))
-                imports[int(level), str(instruction.argval), tuple(taken or ())] = None
-    return References(tuple(chains), tuple(imports), frozenset(names))
-
-
-def with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield a code object and the code objects of functions, classes, comprehensions in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from with_nested(constant)

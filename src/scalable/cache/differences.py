@@ -17,6 +17,8 @@ _ORDER: Final = (
     "argument",
     "depends_on",
     "version",
+    "order of named arguments",
+    "setting",
     "package",
     "image",
     "environment",
@@ -27,9 +29,6 @@ _ORDER: Final = (
 _TOLD: Final = frozenset({"package", "image", "python", "key"})
 _VERSIONED: Final = {"image": "the image", "python": "Python", "key": "the version of keys"}
 _OF_ARGUMENT: Final = " of an argument"
-#: Part of a stored result that is not in its key: the digest of the code and of the arguments'
-#: content, if arguments were results of other tasks.
-CONTENT: Final = "content"
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def differences(
             _sentence(function, part, now.get(part), before.get(part)),
         )
         for part in {**now, **before}
-        if part != CONTENT and now.get(part) != before.get(part)
+        if now.get(part) != before.get(part)
     ]
     if any(one.group == "code" for one in found):
         # A function's own part changes with its code: one sentence is enough.
@@ -70,7 +69,7 @@ def differences(
 
 def why_missed(function: str, now: Mapping[str, str], nearest: Mapping[str, str] | None) -> str:
     """Return the reason for a cache miss as one sentence, without a full stop.
-    ``nearest`` has the parts of the nearest stored key, or is None if the function has no results.
+    ``nearest`` has the parts of an earlier result's key, or is None if the function has no results.
     """
     if nearest is None:
         return f"no result of {function} is stored"
@@ -89,11 +88,6 @@ def summary(found: Sequence[Difference]) -> str:
     return "; ".join(told)
 
 
-def nearness(parts: Mapping[str, str], others: Mapping[str, str]) -> tuple[bool, int]:
-    """Return how similar two keys are: if arguments are equal, and the number of equal parts."""
-    return _arguments(parts) == _arguments(others), len(parts.items() & others.items())
-
-
 def group_of(part: str) -> str:
     """Return the kind of a part: ``code``, ``argument``, ``package`` and so on."""
     return part.partition(":")[0]
@@ -102,15 +96,11 @@ def group_of(part: str) -> str:
 def parts_by_group(parts: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the names or values of a key's parts by kind, in report order."""
     groups: dict[str, list[str]] = {}
-    for part in sorted(parts.keys() - {CONTENT}, key=lambda part: (_rank(group_of(part)), part)):
+    for part in sorted(parts, key=lambda part: (_rank(group_of(part)), part)):
         group, _, name = part.partition(":")
         told = parts[part] if group in _TOLD else name
         groups.setdefault(group, []).append(told or parts[part])
     return groups
-
-
-def _arguments(parts: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in parts.items() if group_of(name) == "argument"}
 
 
 def _sentence(function: str, part: str, now: str | None, before: str | None) -> str:
@@ -126,11 +116,14 @@ def _sentence(function: str, part: str, now: str | None, before: str | None) -> 
     if group == "argument" and now is not None and before is not None:
         return f"argument {name} changed"
     nouns = {
+        "import": (f"the import of {name.removesuffix(_OF_ARGUMENT)}", "used"),
         "module": (f"the module {name.removesuffix(_OF_ARGUMENT)}", "used"),
         "constant": (f"the constant {name.removesuffix(_OF_ARGUMENT)}", "used"),
         "argument": (f"argument {name}", "given"),
         "depends_on": (f"depends_on[{name}]", "given"),
         "version": (f"version= of {function}", "given"),
+        "setting": (f"the setting {name}", "other than the default"),
+        "order of named arguments": ("the order of named arguments", "visible"),
         # Values of environment variables are not shown: they may be secrets.
         "environment": (f"the environment variable {name}", "set"),
     }
@@ -149,8 +142,8 @@ def _of_package(name: str, now: str | None, before: str | None) -> str:
     if now is None or before is None:
         return f"the package {name} {_verb(now, before, 'used')}"
     texts = [text.removeprefix(f"{name} ") for text in (now, before)]
-    # A module outside installed packages is identified by the digest of its file.
-    if any(text.startswith(f"{name}.py ") or text == "unknown" for text in texts):
+    # A module outside installed packages is identified by the digest of its files.
+    if any(text.startswith("files ") for text in texts):
         return f"the module {name} changed"
     return _versions(name, *texts)
 

@@ -18,8 +18,8 @@ class UnstableValueError(ScalableError, ValueError):
         super().__init__(self.reason)
 
 
-class UnkeyedFutureError(UnstableValueError):
-    """A future among the arguments is the result of a task without a cache key."""
+class PendingFutureError(UnstableValueError):
+    """A future among the arguments has its result in another process."""
 
 
 class UnstableArgumentError(UnstableValueError):
@@ -42,7 +42,7 @@ class UnfollowedReferencesError(ScalableError):
         self.function, self.sentences = function, tuple(sentences)
         super().__init__(
             f"results of {function} are not cached: {'; '.join(self.sentences)}",
-            hint="add the values that the result depends on to depends_on=[...]",
+            hint="pass files as scalable.File, or list its inputs in depends_on=[...]",
         )
 
 

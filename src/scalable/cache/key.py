@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import decimal
 import inspect
+import locale
 import logging
-import platform
 import shutil
 import subprocess
 import sys
@@ -22,18 +22,20 @@ from scalable.cache.code import Reach
 from scalable.cache.content import Contents
 from scalable.cache.errors import (
     MovableImageError,
+    PendingFutureError,
     UnfollowedReferencesError,
-    UnkeyedFutureError,
     UnstableArgumentError,
     UnstableValueError,
 )
-from scalable.cache.file_digests import FileDigests
-from scalable.protocol.code import read_source
+from scalable.cache.files import FileDigests
+from scalable.cache.packages import packages_of, python_version
 
 logger = logging.getLogger("scalable.cache")
 
 #: Version of the rules by which keys are made. Results with keys of other versions are not found.
-KEY_VERSION: Final = "1"
+KEY_VERSION: Final = "2"
+#: Start of the names of parts that are about files that code reads. They are not in keys.
+_READS: Final = "reads:"
 #: Largest number of functions whose code is kept in memory.
 _FUNCTIONS: Final = 512
 
@@ -49,8 +51,6 @@ class CallKey:
     parts: Mapping[str, str]
     #: Name of the function with its module.
     function: str
-    #: True if arguments are results of other tasks. The key then covers the keys of these tasks.
-    of_results: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,15 @@ class Signature:
         #: Name and default of each parameter, used if all arguments are positional.
         self._places = [(one.name, one.default) for one in parameters]
         self._is_plain = all(one.kind in _POSITIONAL for one in parameters)
+        self._named = {one.name for one in parameters if one.kind in _BY_NAME} if is_own else set()
+
+    def collected(self, names: Iterable[str]) -> list[str]:
+        """Return the named arguments that the function gets as a dict, whose order it can see."""
+        return [name for name in names if name not in self._named]
+
+    def default(self, name: str) -> Any:
+        """Return a parameter's default, or ``Parameter.empty``."""
+        return dict(self._places).get(name, inspect.Parameter.empty)
 
     def named(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -116,10 +125,9 @@ class Signature:
         return [*_flat(bound), ("number without a name", len(args))]
 
 
-_POSITIONAL: Final = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
+_EITHER: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, _EITHER)
+_BY_NAME: Final = (_EITHER, inspect.Parameter.KEYWORD_ONLY)
 
 
 def _flat(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
@@ -129,7 +137,7 @@ def _flat(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
         if kind is inspect.Parameter.VAR_POSITIONAL:
             yield from ((f"{name}[{number}]", item) for number, item in enumerate(value))
         elif kind is inspect.Parameter.VAR_KEYWORD:
-            yield from ((f"{name}[{key}]", item) for key, item in sorted(value.items()))
+            yield from ((f"{name}[{key}]", item) for key, item in value.items())
         else:
             yield name, value
 
@@ -145,19 +153,19 @@ class FunctionCode:
     mutable: str = ""
 
 
-def _no_future(_: Any) -> str | None:
-    return None
-
-
 @dataclass
 class KeyMaker:
     """Maker of cache keys, with a cache of the functions' code."""
 
-    #: Returns the cache key of a future's task, or None for other objects. Raises
-    #: UnstableValueError if the task has no key.
-    future_key: Callable[[Any], str | None] = _no_future
+    #: Returns the result of a future, and other objects themselves. Raises PendingFutureError if
+    #: the result is not in this process.
+    stand_in: Callable[[Any], Any] = lambda value: value
     files: FileDigests = field(default_factory=FileDigests)
+    #: True if arguments may have been sent by other processes; see :class:`Contents`.
+    as_sent: bool = False
     _known: OrderedDict[Any, FunctionCode] = field(default_factory=OrderedDict)
+    #: Code of arguments' classes, by what they refer to, with the digest of its mutable values.
+    _of_arguments: OrderedDict[Any, tuple[Reach, str]] = field(default_factory=OrderedDict)
 
     def key(
         self,
@@ -177,23 +185,36 @@ class KeyMaker:
         reach = Reach()
         if code is None:
             read = self.code(function, options)
-            parts, signature = dict(read.parts), read.signature
+            parts, signature = {**read.parts, **_settings(name, options)}, read.signature
         else:
             parts, signature = dict(code), _signature(function)
-        contents = Contents(reach.code_id, self.future_key, self.files)
-        for argument, value in _arguments(signature, args, kwargs):
-            if argument.partition("[")[0] not in options.ignore:
-                parts[f"argument:{argument}"] = _part(contents, value, f"argument {argument}", name)
-        for number, value in enumerate(options.depends_on):
-            parts[f"depends_on:{number}"] = _part(contents, value, f"depends_on[{number}]", name)
-        if options.version is not None:
-            parts["version"] = _part(contents, options.version, "version", name)
-        for part, digest in _followed(reach, name, options).items():
+        contents = Contents(reach.held_id, self.stand_in, self.files, as_sent=self.as_sent)
+        parts |= _inputs(contents, name, options, signature, args, kwargs)
+        for part, digest in _followed(self._known_reach(reach), name, options).items():
             if parts.setdefault(part, digest) != digest:
                 parts[f"{part} of an argument"] = digest
+        reads = [part for part in parts if part.startswith(_READS)]
+        if reads and not contents.has_files and not options.depends_on:
+            raise UnfollowedReferencesError(name, [one.removeprefix(_READS) for one in reads])
+        for part in reads:
+            del parts[part]
         parts |= environment or {}
         parts |= {"python": python_version(), "key": KEY_VERSION}
-        return CallKey(digest_of(parts), parts, name, contents.has_futures)
+        return CallKey(digest_of(parts), parts, name)
+
+    def _known_reach(self, reach: Reach) -> Reach:
+        """Return an earlier reach of the same classes if it is unchanged, or this one."""
+        if not reach.waits_for_classes():  # a function may hold large values: do not keep it
+            return reach
+        place = reach.references()
+        known, mutable = self._of_arguments.get(place, (None, ""))
+        if known is not None and known.is_current() and known.mutable_digest() == mutable:
+            return known
+        reach.follow()
+        self._of_arguments[place] = (reach, reach.mutable_digest())
+        while len(self._of_arguments) > _FUNCTIONS:
+            self._of_arguments.popitem(last=False)
+        return reach
 
     def code(self, function: Callable[..., Any], options: KeyOptions) -> FunctionCode:
         """Return a function's code, the same object as long as the code it reaches is unchanged.
@@ -209,7 +230,7 @@ class KeyMaker:
                 return known
             logger.debug("a value that %s refers to has changed", name)
         reach = Reach()
-        contents = Contents(reach.code_id, self.future_key, self.files)
+        contents = Contents(reach.held_id, self.stand_in, self.files)
         digest = _part(contents, function, "the function", name)
         parts = {"function": digest, **_followed(reach, name, options)}
         if not plain:
@@ -220,6 +241,12 @@ class KeyMaker:
             self._known.popitem(last=False)
         return known
 
+    def parts_to_send(self, function: Callable[..., Any], options: KeyOptions) -> dict[str, str]:
+        """Return the parts of a key that do not depend on arguments: of the code and the settings.
+        A worker that gets them makes the same key as this process. Raises as :meth:`code` does.
+        """
+        return {**self.code(function, options).parts, **_settings(name_of(function), options)}
+
 
 def name_of(function: Callable[..., Any]) -> str:
     """Return a function's name with its module, for messages and the index of results."""
@@ -229,10 +256,52 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def _inputs(
+    contents: Contents,
+    name: str,
+    options: KeyOptions,
+    signature: Signature | None,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> dict[str, str]:
+    """Return the parts of a key that a function's code does not have."""
+    parts: dict[str, str] = {}
+    for argument, value in _arguments(signature, args, kwargs):
+        if argument.partition("[")[0] in options.ignore:
+            continue
+        if type(value) is object and (
+            signature is None or value is not signature.default(argument)
+        ):
+            error = UnstableValueError(value, "differs from others only by its identity")
+            raise UnstableArgumentError(error, f"argument {argument}", name)
+        parts[f"argument:{argument}"] = _part(contents, value, f"argument {argument}", name)
+    if len(kwargs) > 1:
+        order = [*kwargs] if signature is None else signature.collected(kwargs)
+        order = [one for one in order if one not in options.ignore]
+        if len(order) > 1:
+            parts["order of named arguments"] = contents.part(order)
+    for number, value in enumerate(options.depends_on):
+        parts[f"depends_on:{number}"] = _part(contents, value, f"depends_on[{number}]", name)
+    if options.version is not None:
+        parts["version"] = _part(contents, options.version, "version", name)
+    return parts
+
+
+def _settings(function: str, options: KeyOptions) -> dict[str, str]:
+    """Return the parts of a key that stand for the settings of this process."""
+    reach = Reach()
+    contents = Contents(reach.held_id)
+    parts = {
+        f"setting:{name}": _part(contents, value, f"the setting {name}", function)
+        for name, value in settings().items()
+    }
+    return {**parts, **_followed(reach, function, options)} if parts else parts
+
+
 def _part(contents: Contents, value: Any, what: str, function: str) -> str:
     try:
         return contents.part(value)
-    except UnkeyedFutureError:
+    except PendingFutureError:
         raise
     except UnstableValueError as error:
         raise UnstableArgumentError(error, what, function) from error
@@ -242,9 +311,12 @@ def _followed(reach: Reach, name: str, options: KeyOptions) -> dict[str, str]:
     reach.follow()
     if reach.unfollowed and not options.depends_on:
         raise UnfollowedReferencesError(name, reach.unfollowed)
-    versions = {package: package_version(package) for package in sorted(reach.packages)}
-    packages = {f"package:{p}": version for p, version in versions.items() if version is not None}
-    return {**reach.parts, **packages}
+    packages = {
+        f"package:{name}": identity
+        for module in sorted(reach.packages)
+        for name, identity in packages_of(module).items()
+    }
+    return {**reach.parts, **packages, **{f"{_READS}{one}": "" for one in reach.reads}}
 
 
 def _arguments(
@@ -259,11 +331,28 @@ def _arguments(
 
 def _signature(function: Callable[..., Any]) -> Signature | None:
     try:
-        whole = inspect.signature(function)
-        own = inspect.signature(function, follow_wrapped=False)
+        return Signature(inspect.signature(function), is_own=_shows_its_parameters(function))
     except (TypeError, ValueError):  # built-in functions have none
         return None
-    return Signature(whole, is_own=_parameters(whole) == _parameters(own))
+
+
+def _shows_its_parameters(function: Callable[..., Any]) -> bool:
+    """Return whether a function's code has the parameters and defaults of its signature.
+    A class does not: ``__new__``, ``__init__`` and its metaclass may each have their own.
+    """
+    if type(function) is partial:
+        return _shows_its_parameters(function.func)
+    if isinstance(function, types.MethodType):
+        return _shows_its_parameters(function.__func__)
+    one: Any = function
+    while one is not None:
+        if not isinstance(one, types.FunctionType | types.BuiltinFunctionType):
+            return False
+        if "__signature__" in getattr(one, "__dict__", ()):
+            return False
+        one = getattr(one, "__wrapped__", None)
+    own = inspect.signature(function, follow_wrapped=False)
+    return _parameters(inspect.signature(function)) == _parameters(own)
 
 
 def _parameters(signature: inspect.Signature) -> list[tuple[str, Any, int]]:
@@ -282,44 +371,71 @@ def _written(*texts: str) -> bytes:
     return b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, texts)])
 
 
-# Packages -----------------------------------------------------------------------------------------
+# Settings -----------------------------------------------------------------------------------------
+
+#: Settings of a new process, and of newly imported libraries.
+_DECIMAL: Final = decimal.Context()
+_DECIMAL_NAMES: Final = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps")
+_DECIMAL_VALUES: Final = [getattr(_DECIMAL, name) for name in _DECIMAL_NAMES]
+_OWN_LOCALES: Final = ("C", "POSIX", "C.UTF-8")
+_ERRORS: Final = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+_PRINTING: Final = {
+    "edgeitems": 3, "threshold": 1000, "floatmode": "maxprec", "precision": 8, "suppress": False,
+    "linewidth": 75, "nanstr": "nan", "infstr": "inf", "sign": "-", "formatter": None,
+    "legacy": False, "override_repr": None,
+}  # fmt: skip
+
+
+def settings() -> dict[str, Any]:
+    """Return the settings of this process that change results and are not the defaults, by name."""
+    found: dict[str, Any] = {}
+    context = decimal.getcontext()
+    values = [getattr(context, name) for name in _DECIMAL_NAMES]
+    if values != _DECIMAL_VALUES:
+        found["decimal"] = [*values[:-1], [one for one, trapped in values[-1].items() if trapped]]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        if (errors := numpy.geterr()) != _ERRORS:
+            found["numpy.seterr"] = errors
+        printing = numpy.get_printoptions()
+        if not _PRINTING.items() <= printing.items():
+            found["numpy.set_printoptions"] = printing
+    if names := _other_locale(locale.setlocale(locale.LC_ALL)):
+        found["locale"] = names
+    pandas: Any = sys.modules.get("pandas._config.config")
+    if pandas is not None:
+        now = pandas._global_config  # noqa: SLF001 - to ask for each option takes 100 us
+        own = _options_of_pandas(len(pandas._registered_options))  # noqa: SLF001
+        # Importing dask.dataframe turns this one off.
+        if {**now, "compute": {**now["compute"], "use_numexpr": True}} != own:
+            found["pandas"] = now
+    return found
 
 
 @cache
-def package_version(module: str) -> str | None:
-    """Return the version of a top-level module's package, or the digest of a module's file.
-    Return None for this package, and for Python's own modules (keys contain Python's version).
+def _options_of_pandas(_number: int) -> dict[str, Any]:
+    """Return the defaults of all options, nested as pandas keeps the values."""
+    options: dict[str, Any] = {}
+    registered = sys.modules["pandas._config.config"]._registered_options  # noqa: SLF001
+    for name, option in registered.items():
+        *groups, last = name.split(".")
+        place = options
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[last] = option.defval
+    return options
+
+
+@cache
+def _other_locale(names: str) -> str:
+    """Return the categories that are not Python's own.
+    Python itself sets LC_CTYPE from the user's environment.
     """
-    if module in sys.stdlib_module_names or module in ("builtins", "scalable"):
-        return None
-    loaded = sys.modules.get(module)
-    try:
-        return f"{module} {importlib.metadata.version(module)}"
-    except importlib.metadata.PackageNotFoundError:
-        told = getattr(loaded, "__version__", None)
-    if isinstance(told, str):
-        return f"{module} {told}"
-    names = _distributions().get(module)
-    if names:
-        versions = {name: importlib.metadata.version(name) for name in sorted(set(names))}
-        return " ".join(f"{name} {version}" for name, version in versions.items())
-    path = getattr(loaded, "__file__", None)
-    source = read_source(path) if isinstance(path, str) else None
-    if source is None:
-        return "unknown"
-    return f"{Path(str(path)).name} {blake2b(source, digest_size=16).hexdigest()}"
-
-
-@cache
-def python_version() -> str:
-    """Return implementation and version of Python, and the machine type."""
-    return f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
-
-
-@cache
-def _distributions() -> dict[str, list[str]]:
-    # This reads the files of all installed packages, which takes seconds on a slow disk.
-    return dict(importlib.metadata.packages_distributions())
+    return ";".join(
+        one
+        for one in names.split(";")
+        if not one.startswith("LC_CTYPE=") and one.rpartition("=")[2] not in _OWN_LOCALES
+    )
 
 
 # Images -------------------------------------------------------------------------------------------

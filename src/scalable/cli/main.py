@@ -41,7 +41,7 @@ GROUPS = {
         "run": "Run a workflow on a target, with its progress and a report.",
         "report": "Report on a recorded run: tasks, workers, failures, results.",
         "runs": "List the recorded runs, or remove old ones.",
-        "cache": "List, explain, check or remove cached results.",
+        "cache": "List, explain or remove cached results.",
     },
     "Clusters": {
         "up": "Start a cluster that keeps running after this command.",

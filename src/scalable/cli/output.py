@@ -6,8 +6,7 @@ import contextlib
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 FORMS = ("human", "json", "quiet")
 #: Version of the JSON values; it rises when a key is removed or changes its meaning.
 VERSION = 1
-#: Minimum number of seconds between two progress lines.
-LINE_INTERVAL_S = 10.0
 
 _STDERR = 2
 
@@ -143,26 +140,13 @@ class Output:
         if self._form != "json":
             _echo(f"{text}\n", err=True)
 
-    def display(self) -> Callable[[str], None]:
-        """Return a function that shows a changed line of progress, with the seconds since now."""
-        began, shown, shown_at = time.monotonic(), "", float("-inf")
-
-        def show(text: str) -> None:
-            nonlocal shown, shown_at
-            now = time.monotonic()
-            if self._form == "human" and text != shown and now - shown_at >= LINE_INTERVAL_S:
-                shown, shown_at = text, now
-                self.note(f"[{now - began:4.0f} s] {text}")
-
-        return show
-
-    def progress(self) -> Display:
-        """Return a display of task progress, which shows nothing unless people read it."""
+    def progress(self, *, lines: bool = False) -> Display:
+        """Return a display of task progress, or of single lines, for people only."""
         from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
 
         if self._form != "human":
             return Display()
-        return LiveDisplay(sys.stderr) if can_draw(sys.stderr) else LineDisplay()
+        return LineDisplay() if lines or not can_draw(sys.stderr) else LiveDisplay(sys.stderr)
 
 
 @contextlib.contextmanager

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scalable import settings
-from scalable.cache.run_calls import Ended, RunCall, causes
-from scalable.cache.run_results import RESULTS, results_of
+from scalable.cache.calls import NOT_COMPARED
+from scalable.cache.differences import group_of
+from scalable.cache.resume import NOT_ASKED, NOT_KEPT, RESULTS, results_of
 from scalable.errors import RunError
-from scalable.model import DeploymentSpec
-from scalable.model.cache_outcomes import CacheTotals
-from scalable.model.cache_settings import CacheSettings
-from scalable.runs.finding import LATEST, find_run, list_runs
+from scalable.model.cache_outcomes import CacheOutcome
+from scalable.runs.calls import outcomes_in
+from scalable.runs.overview import LATEST, find_run, list_runs
 from scalable.runs.reading import read_status
-from scalable.runs.summarizing import totals_of
 from scalable.units import counted
 
 
@@ -55,20 +54,21 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
     return path.absolute()
 
 
-def calls_of(run: Path) -> list[RunCall]:
-    """Return a run's tasks as logged for resuming. The list is empty without ``keep_results``."""
-    return list(results_of(str(run)).log.calls())
-
-
 def nothing_kept(run: Path) -> str | None:
     """Return a sentence if the run has no stored results, otherwise None."""
-    if any(call.end in (Ended.KEPT, Ended.ANSWERED) for call in calls_of(run)):
+    if next(results_of(str(run)).store.stored(), None) is not None:
         return None
     return (
         f"no results of {run.name} were kept: all tasks run, except those of tasks with "
         "`cache: true`; write `keep_results: true` in `project:` of the manifest to keep the "
         "results of later runs"
     )
+
+
+#: Groups of key parts that belong to the place where a task runs, not to its code.
+_ENVIRONMENT = frozenset({"environment", "image", "package", "python", "key"})
+_INPUTS = frozenset({"argument"})
+_WITHOUT_KEY = "without a key"
 
 
 @dataclass(frozen=True)
@@ -83,30 +83,36 @@ class Resumed:
     despite_code: int
     #: Number of cache hits.
     remembered: int
-    #: None for runs without ``keep_results``, which do not record it.
+    #: None if no task was compared with the resumed run.
     ran: int | None
     #: Durations in the resumed run of the tasks whose results came from it.
     saved_s: float
     #: Number of tasks by the reason why they ran.
     causes: dict[str, int]
+    #: False if the new run was killed: its last tasks are not counted.
+    is_complete: bool = True
 
     @classmethod
     def of(
-        cls, earlier: Path, runs: Iterable[Path], remembered: CacheTotals, *, keeps: bool
+        cls, earlier: Path, rows: Iterable[Mapping[str, Any]], *, is_complete: bool = True
     ) -> Resumed:
-        """Compare the tasks of ``runs`` with those of the resumed run."""
-        calls = [call for run in runs for call in calls_of(run)]
-        answered = [call for call in calls if call.end is Ended.ANSWERED]
-        why = Counter({cause.value: n for cause, n in causes(calls_of(earlier), calls).items()})
-        why["not cached"] = remembered.missed  # tasks with `cache: true`
+        """Count the outcomes in rows of ``remembered.jsonl`` of runs that resumed ``earlier``."""
+        outcomes = [outcome for _, _, outcome in outcomes_in(rows)]
+        compared = [one for one in outcomes if one.resumed]
+        answered = [one for one in compared if one.is_hit]
+        why: Counter[str] = Counter()
+        for one in outcomes:
+            if not one.is_hit:
+                why[_cause(one)] += one.count
         return cls(
             earlier.name,
-            len(answered),
-            sum(not call.code for call in answered),
-            remembered.found,
-            why.total() if keeps else None,
-            sum(call.cost_s for call in answered),
-            {cause: number for cause, number in why.most_common() if number},
+            sum(one.count for one in answered),
+            sum(one.count for one in answered if one.reason),
+            sum(one.count for one in outcomes if one.is_hit and not one.resumed),
+            why.total() if compared else None,
+            sum(one.saved_s for one in answered),
+            dict(why.most_common()),
+            is_complete,
         )
 
     def __str__(self) -> str:
@@ -117,23 +123,33 @@ class Resumed:
         if self.ran is not None:
             why = ", ".join(f"{number} {cause}" for cause, number in self.causes.items())
             parts.append(f"{self.ran} ran" + (f" ({why})" if why else ""))
-        return ", ".join(parts) + "\n"
+        killed = "" if self.is_complete else "; the run was killed: its last tasks are not counted"
+        return f"{', '.join(parts)}{killed}\n"
 
 
-def cached_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) -> CacheTotals:
-    """Return the totals of the tasks with ``cache: true``."""
-    # Rows of remembered.jsonl include the tasks whose results came from the resumed run.
-    tasks = CacheSettings.of(spec).tasks
-    return totals_of(row for row in rows if str(row.get("task_name")) in tasks)
+def _cause(missed: CacheOutcome) -> str:
+    """Return in a few words why a task ran in a run that resumes another."""
+    if missed.reason == NOT_KEPT + NOT_ASKED:
+        return f"with {NOT_ASKED}"
+    if missed.reason.startswith(NOT_KEPT):
+        return _WITHOUT_KEY
+    if not missed.resumed:
+        return "not cached"
+    if missed.reason == NOT_COMPARED:
+        return "not compared"
+    groups = {group_of(part) for part in missed.changed}
+    if groups - _ENVIRONMENT - _INPUTS:
+        return "changed code"
+    return "changed environment" if groups & _ENVIRONMENT else "without a kept result"
 
 
-def unkept(runs: Sequence[Path]) -> list[str]:
-    """Return a sentence for each function with results that could not be stored in these runs."""
-    found: dict[str, list[str]] = {}
-    for call in (call for run in runs for call in calls_of(run)):
-        if call.end is Ended.UNKEPT:
-            found.setdefault(call.function, []).append(call.reason)
+def unkept(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each task name with results that could not be kept."""
+    found: dict[str, list[CacheOutcome]] = {}
+    for task, _, outcome in outcomes_in(rows):
+        if outcome.reason.startswith(NOT_KEPT) and _cause(outcome) == _WITHOUT_KEY:
+            found.setdefault(task, []).append(outcome)
     return [
-        f"results of {function} are not kept ({counted(len(reasons), 'task')}): {reasons[0]}"
-        for function, reasons in found.items()
+        f"results of {task} are {each[0].reason} ({counted(sum(o.count for o in each), 'task')})"
+        for task, each in found.items()
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -18,34 +17,36 @@ from dask.utils import funcname, key_split
 from distributed import Future
 from distributed.comm.core import CommClosedError
 
-from scalable.cache.calls import CachedFunction, Purpose, call_cached
+from scalable.cache.calls import CachedFunction, Purpose, call_cached, own_function
 from scalable.cache.code import options_of
-from scalable.cache.decorator import own_function
 from scalable.cache.errors import (
     MovableImageError,
+    PendingFutureError,
     UnfollowedReferencesError,
-    UnkeyedFutureError,
     UnstableValueError,
 )
-from scalable.cache.file_digests import digest_of_file
+from scalable.cache.files import digest_of_file
 from scalable.cache.key import (
     KEY_VERSION,
     KeyMaker,
     KeyOptions,
-    digest_of,
     image_identity,
     name_of,
-    python_version,
 )
-from scalable.cache.outcomes import Found
-from scalable.cache.resumable import ResumableFunction, SharedParts
-from scalable.cache.run_results import results_of
-from scalable.cache.store import ResultStore
+from scalable.cache.resume import NOT_ASKED, ResumableFunction, results_of
+from scalable.cache.store import Found, ResultStore
 from scalable.client.routing import DASK_KEYWORDS, refuse_hidden
-from scalable.dask_compat.client import HookedClient, facts_of, known_future, send_to_scheduler
+from scalable.dask_compat.client import (
+    HookedClient,
+    facts_of,
+    is_known,
+    known_future,
+    known_result,
+    send_to_scheduler,
+)
 from scalable.errors import ClusterError
 from scalable.model.cache_settings import CacheSettings
-from scalable.protocol.operations import CARRIES, FOUND, REMEMBERING
+from scalable.protocol.operations import CARRIES, FOUND, REMEMBERING, WIRE
 from scalable.settings import results_dir
 from scalable.storage import scheme_of
 
@@ -102,7 +103,6 @@ class FoundCalls:
 
 #: Largest size in bytes of a result that the client itself reads. A worker reads larger ones.
 READ_HERE: Final = 1 << 16
-_KEY = re.compile(r"-c(\w+)\.([0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,7 @@ class TaskCache:
         self._hits = FoundCalls(self._call_later, self._send)
         #: Report the counted cache hits to the scheduler.
         self.report = self._hits.tell
-        self._keys = KeyMaker(key_of_future)
-        #: For runs that resume this one: results of other tasks count by their content.
-        self._keys_of_content = KeyMaker()
+        self._keys = KeyMaker(result_of)
         self._store: ResultStore | None = None
         self._told: set[tuple[str, str]] = set()
         self._images: dict[str, str | MovableImageError] = {}
@@ -153,7 +151,7 @@ class TaskCache:
 
     def _send(self, message: dict[str, Any]) -> None:
         # A scheduler of another kind, or of an earlier version, cannot handle the message.
-        if facts_of(self._client).get(FOUND):
+        if facts_of(self._client).get(WIRE):
             with suppress(CommClosedError):  # between two connections: it would not be read
                 send_to_scheduler(self._client, message)
 
@@ -224,14 +222,14 @@ class TaskCache:
         try:
             environment = self._environment(purpose.tag)
             key = self._keys.key(own, args, named, options, environment)
-        except UnkeyedFutureError:
+        except PendingFutureError:
             return CachedCall(self._keyed_by_worker(own, options, purpose), None, None)
         except (UnfollowedReferencesError, MovableImageError) as error:
             self._warn_of_no_key(error)
             return None
         found = None
         if scheme_of(store.url) == "file":  # else a worker looks, while other tasks run
-            found = store.get(key.digest, at_most=READ_HERE, function=own)
+            found = store.get(key, at_most=READ_HERE, function=own)
         sent = CachedFunction(own, store, key, purpose=purpose)
         name = purpose.task or funcname(own)
         return CachedCall(sent, f"{name}-c{KEY_VERSION}.{key.digest}", found)
@@ -263,7 +261,8 @@ class TaskCache:
         for row in rows:
             call = self.call(func, row, kwargs, purpose, cache)
             if call is None:
-                return send(func, *zip(*rows, strict=True), key=task)
+                own = self.resumable(func, kwargs, purpose, cache)
+                return send(own, *zip(*rows, strict=True), key=task)
             found = call.found
             futures.append(None if found is None else self.known(call.key, found, purpose))
             if found is None:
@@ -287,7 +286,7 @@ class TaskCache:
             return self._keyed_by_worker(own_function(func), options, purpose)
         except (UnfollowedReferencesError, MovableImageError) as error:
             self._warn_of_no_key(error)
-            return func
+            return self.resumable(func, {}, purpose, cache)
 
     def nodes(
         self,
@@ -313,7 +312,7 @@ class TaskCache:
     def _keyed_by_worker(
         self, own: Callable[..., Any], options: KeyOptions, purpose: Purpose
     ) -> CachedFunction:
-        store, code = self._results(), self._keys.code(own, options).parts
+        store, code = self._results(), self._keys.parts_to_send(own, options)
         last = self._cached.get(purpose)
         if last is not None and (last.function, last.code, last.options) == (own, code, options):
             return last
@@ -375,10 +374,15 @@ class TaskCache:
         cache: bool | KeyOptions | None,
     ) -> Callable[..., Any]:
         """Return the function to send: ``func``, wrapped if its results are kept for resuming.
-        It stays the same object until its code changes.
+        In a resumed run, a task with ``cache=False`` is wrapped, too, to be counted. It stays the
+        same object until its code changes.
         """
+        if cache is False:
+            func = own_function(func)  # a decorated one would use this user's own store
         keeping = self._settings().keeping
-        if cache is False or keeping is None or kwargs.get("actor") or kwargs.get("actors"):
+        if keeping is None or kwargs.get("actor") or kwargs.get("actors"):
+            return func
+        if cache is False and keeping.resumed is None:
             return func
         if inspect.iscoroutinefunction(func) or isinstance(func, ResumableFunction):
             return func
@@ -387,38 +391,36 @@ class TaskCache:
             self._warn("kept", "", message)
             return func
         environment = self._settings().environments.get(purpose.tag, {})
-        shared, unkept = self._shared(func, environment)
+        code, unkept = (None, NOT_ASKED) if cache is False else self._code_to_keep(func)
         last = self._resumable.get(purpose)
-        if last is not None and last.function is func and last.shared == shared:
+        if (
+            last is not None
+            and (last.code, last.unkept) == (code, unkept)
+            and last.function is func
+        ):
             return last
         results = results_of(keeping.run, keeping.resumed, keeping.limit, keeping.despite_code)
-        made = ResumableFunction(func, results, shared, purpose, unkept)
+        made = ResumableFunction(func, results, code, environment, purpose, unkept)
         self._resumable[purpose] = made
         return made
 
-    def _shared(
-        self, function: Callable[..., Any], environment: Mapping[str, str]
-    ) -> tuple[SharedParts, str]:
-        """Return the shared parts of the keys, and a reason against storing results or ``""``."""
+    def _code_to_keep(self, function: Callable[..., Any]) -> tuple[Mapping[str, str] | None, str]:
+        """Return the key parts of a function's code, and a reason against storing or ``""``."""
         try:
-            code = self._keys_of_content.code(function, KeyOptions()).parts
+            return self._keys.parts_to_send(function, KeyOptions()), ""
         except UnfollowedReferencesError as error:
             reason = "; ".join(error.sentences)
         except UnstableValueError as error:
             reason = f"it holds {error.reason}"
-        else:
-            around = digest_of({**environment, "python": python_version()})
-            return SharedParts(code, environment, digest_of(code), around), ""
         name = name_of(function)
         self._warn("kept", name, f"results of {name} are not kept: {reason}")
-        return SharedParts(None, environment), reason
+        return None, reason
 
 
-def key_of_future(value: Any) -> str | None:
-    """Return a future's cache digest, or None for other values. Raises UnkeyedFutureError."""
+def result_of(value: Any) -> Any:
+    """Return the result of a future, if it is in this process, and other objects themselves."""
     if not isinstance(value, Future):
-        return None
-    match = _KEY.search(str(value.key))
-    if match is None or match.end() != len(str(value.key)):
-        raise UnkeyedFutureError(value, "is the result of a task without a key")
-    return match[2] if match[1] == KEY_VERSION else match[0]
+        return value
+    if not is_known(value):
+        raise PendingFutureError(value, "is the result of a task that a worker has")
+    return known_result(value)

@@ -90,13 +90,13 @@ from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import (
     CODE,
     CODE_ANNOTATION,
-    PROFILES,
     RETRIED,
     TAG_ANNOTATION,
     TASKS,
+    WIRE,
 )
 from scalable.protocol.synchronous import caller_executors, in_place
-from scalable.protocol.task_output import TOPIC, ShowOutput
+from scalable.protocol.task_output import TOPIC, ShowOutput, logs_of
 from scalable.views.notebooks import render_overview
 
 logger = logging.getLogger("scalable.client")
@@ -211,9 +211,9 @@ class ScalableClient(HookedClient):
         self._line.close(error)
         self._fail_all(error)
 
-    def _before_close(self) -> None:
+    def _before_close(self, error: Exception | None) -> None:
         self._cache.report()
-        self._line.close()
+        self._line.close(error)
 
     def _graph_annotations(self) -> Mapping[str, Any]:
         """Return the annotations of the graph that is about to be sent."""
@@ -775,7 +775,7 @@ class ScalableClient(HookedClient):
         """
         if not isinstance(key, Future):
             return super().profile(key, *args, **kwargs)
-        if not self._ask("get_metadata", keys=[PROFILES], default=False):
+        if WIRE not in facts_of(self):
             raise ClusterError("the scheduler of this cluster does not record task profiles")
         row = self._ask(Handler.PROFILE, key=key.key)
         if row is None and key.cancelled():
@@ -827,7 +827,7 @@ class ScalableClient(HookedClient):
         """URL of the cluster's dashboard with its access token, or ``""`` without a dashboard."""
         if self.cluster is not None or self.asynchronous:
             return str(super().dashboard_link)
-        if not self._ask("get_metadata", keys=[PROFILES], default=False):
+        if WIRE not in facts_of(self):
             return str(super().dashboard_link)
         return str(self._ask(Handler.LIVE_PAGE))
 
@@ -838,14 +838,14 @@ class ScalableClient(HookedClient):
         ----------
         about
             Future of a task (including those of executors), tag of a pool, key of a task or its
-            prefix, or name of a task. None for all pools and all waiting tasks.
+            prefix, or name of a task. None for all pools, and all queued and blocked tasks.
 
         Returns
         -------
         Explanation or Explanations
             ``sentence``, ``advice`` and ``details`` about one task, or the explanations of pools
-            and of the waiting tasks, grouped by reason. ``print`` shows both. An asynchronous
-            client returns an awaitable object.
+            and of the queued and blocked tasks, grouped by reason. ``print`` shows both. An
+            asynchronous client returns an awaitable object.
 
         Raises
         ------
@@ -855,6 +855,29 @@ class ScalableClient(HookedClient):
         if isinstance(about, CallFuture):
             return explain_executors(self, self._line, about)
         return self.sync(explanation_of, self, about)
+
+    def get_logs(self, about: Any = None) -> Any:
+        """Return what tasks have printed and logged, with Dask's messages of their workers.
+
+        Parameters
+        ----------
+        about
+            Future of a task, to return only its last lines; name of a worker; or tag of a pool.
+            None for all connected workers.
+
+        Returns
+        -------
+        dict
+            Text by worker name, at most the last 1,000 lines of tasks for each. An asynchronous
+            client returns an awaitable object. ``session.logs()`` also has the output of workers
+            that have stopped, of programs that tasks start, and of compiled code.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such worker or pool.
+        """
+        return self.sync(logs_of, about, self.scheduler)
 
     def _repr_html_(self) -> str:
         overview = overview_of(self)
@@ -891,7 +914,7 @@ class ScalableClient(HookedClient):
                 )
                 if workers:
                     raise error
-                if facts_of(self).get(CODE):
+                if facts_of(self).get(WIRE):
                     logger.warning("%s", error)
         return super().register_plugin(plugin, name)
 

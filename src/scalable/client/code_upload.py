@@ -17,7 +17,7 @@ from scalable.errors import ClusterError
 from scalable.protocol.code import STRICT, CodeTable, ImageVersions, parts_of
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import here
-from scalable.protocol.operations import CARRIES, CODE, VERSIONS
+from scalable.protocol.operations import CARRIES, CODE, VERSIONS, WIRE, other_wire
 
 logger = logging.getLogger("scalable.client")
 
@@ -38,9 +38,12 @@ class CodeUpload:
         note_code()
 
     def scheduler_known(self) -> None:
-        """Compare the versions in the scheduler's image with those of this process."""
+        """Compare the versions of messages and packages with those of this process."""
         facts = facts_of(self._client)
-        self._is_wanted = bool(facts.get(CODE))
+        scheduler = f"the scheduler {facts.get('address')}"
+        if (error := other_wire(facts, scheduler, "this client")) is not None:
+            raise error
+        self._is_wanted = WIRE in facts
         compare_versions(facts)
 
     def receive(self, changed: list[str] | None = None, carry: bool = False, **_: Any) -> None:

@@ -37,7 +37,6 @@ from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
     BUNDLES,
-    CODE,
     ENDING_TOPIC,
     GIVEN_UP,
     INTERRUPT,
@@ -47,6 +46,7 @@ from scalable.protocol.operations import (
     SLOTS,
     TIMED_OUT,
     WAITING_TOPIC,
+    WIRE,
 )
 from scalable.protocol.task_output import STDOUT
 from scalable.scheduler.bundle_relay import BundleRelay
@@ -239,7 +239,7 @@ class ExecutorConnection:
         """Return a lost task's error with the reasons why its workers were lost."""
         if isinstance(error, OutOfMemory | LostWorkers | WalltimeReached):
             return error
-        if not facts_of(self._client).get(CODE):
+        if not facts_of(self._client).get(WIRE):
             return error
         lost = str(getattr(error.last_worker, "name", ""))
         try:

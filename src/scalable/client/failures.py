@@ -31,7 +31,7 @@ from scalable.errors import ClusterError
 from scalable.protocol.code import ImageVersions, in_image, is_own, locate, reword
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.messages import restored, why_not_sendable
-from scalable.protocol.operations import CODE, VERSIONS
+from scalable.protocol.operations import VERSIONS, WIRE
 from scalable.units import seconds_of
 
 logger = logging.getLogger("scalable.client")
@@ -138,7 +138,7 @@ async def _failures_of(client: Client, futures: list[KeptFuture]) -> Mapping[Any
     """Return the failures of failed tasks by key."""
     keys = [future.key for future in futures]
     facts: list[Mapping[str, Any]] = [{} for _ in keys]
-    if facts_of(client).get(CODE):
+    if facts_of(client).get(WIRE):
         try:
             facts = await SchedulerCalls(client.scheduler).failures(keys)
         except OSError as problem:

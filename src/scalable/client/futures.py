@@ -29,7 +29,7 @@ from scalable.protocol.measured import PROFILE
 from scalable.protocol.messages import Reference
 from scalable.protocol.synchronous import wait_for_change
 from scalable.units import seconds_of
-from scalable.views.facts import CallFacts, Failure, NeededCall
+from scalable.views.explanation import Failure, TaskFacts
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -409,35 +409,35 @@ def name_of_call(future: CallFuture) -> str:
     return str(funcname(future.call[0])) if future.call is not None else "call"
 
 
-def waiting_facts(future: CallFuture, place: Whereabouts | None) -> CallFacts:
+def waiting_facts(future: CallFuture, place: Whereabouts | None) -> TaskFacts:
     """Return the facts about an unsent task. ``place`` is None while it waits for other tasks."""
     name = name_of_call(future)
     if place is not None:
         state = "held" if place.held else "backlog"
-        return CallFacts(name, name, place.tag, state, before=place.before)
+        return TaskFacts(name, name, place.tag, state, before=place.before)
     _, args, kwargs = future.call or (None, (), {})
     found = call_futures_of([*args, *kwargs.values()])
     needed = sorted((each for each in found if not each.done()), key=lambda each: each.made_at)
     needs = tuple(_needed(other) for other in needed)
-    return CallFacts(name, name, "", "needs", needs=needs, needed=len(needs))
+    return TaskFacts(name, name, "", "needs", needs=needs, needed=len(needs))
 
 
-def _needed(future: CallFuture) -> NeededCall:
+def _needed(future: CallFuture) -> TaskFacts:
     name = name_of_call(future)
-    return NeededCall(name, name, "assigned" if future.running() else "ready")
+    return TaskFacts(name, name, "", "assigned" if future.running() else "no-worker")
 
 
-def ended_facts(future: CallFuture) -> CallFacts:
+def ended_facts(future: CallFuture) -> TaskFacts:
     """Return the facts about a task that has finished."""
     told, position = future.measures or (None, 0)
     name = told.name(position) if told is not None else "call"
     worker = told.worker if told is not None else ""
     if future.cancelled():
-        return CallFacts(name, name, "", "cancelled")
+        return TaskFacts(name, name, "", "cancelled")
     error = future.exception()
     if error is None:
-        return CallFacts(name, name, "", "done", worker=worker)
+        return TaskFacts(name, name, "", "done", worker=worker)
     trace = "".join(traceback.format_tb(error.__traceback__))
     frame = own_frame_in(trace) or ""
     failure = Failure(type(error).__name__, str(error)[:500], frame, worker)
-    return CallFacts(name, name, "", "failed", worker=worker, failure=failure)
+    return TaskFacts(name, name, "", "failed", worker=worker, failure=failure)

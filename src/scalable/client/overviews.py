@@ -16,10 +16,9 @@ from scalable.errors import ClusterError
 from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.operations import CONTROLLER
-from scalable.views.explanation import Explanation, Explanations
-from scalable.views.facts import CallFacts
+from scalable.views.explanation import Explanation, Explanations, TaskFacts
 from scalable.views.notebooks import render_cluster
-from scalable.views.task_reasons import explain_call
+from scalable.views.reasons import explain_task
 
 logger = logging.getLogger("scalable.client")
 
@@ -177,10 +176,10 @@ async def explanation_of(client: Client, about: Any) -> Explanation | Explanatio
     if isinstance(about, Future):
         if about.cancelled():
             key = str(about.key)
-            return explain_call(CallFacts(key, key, "", "cancelled"))
-        return (await _asked(client, key=about.key)).calls[0]
+            return explain_task(TaskFacts(key, key, "", "cancelled"))
+        return (await _asked(client, key=about.key)).tasks[0]
     found = await _asked(client, name=about)
-    return found if found.pools or not found.calls else found.calls[0]
+    return found if found.pools or not found.tasks else found.tasks[0]
 
 
 async def _asked(client: Client, **named: Any) -> Explanations:
@@ -193,7 +192,7 @@ async def _asked(client: Client, **named: Any) -> Explanations:
 def explain_executors(client: Client, line: ExecutorConnection, future: CallFuture) -> Explanation:
     """Explain an executor's task from the facts of the scheduler and of this client."""
     if future.done():
-        return explain_call(ended_facts(future))
+        return explain_task(ended_facts(future))
     place = line.wait_for(line.find, future)
     if future.call is None and place is None and not future.done():
         raise ClusterError("this future stands for several tasks", hint="explain its pool instead")
@@ -202,7 +201,7 @@ def explain_executors(client: Client, line: ExecutorConnection, future: CallFutu
     else:
         facts = waiting_facts(future, place)
         if facts.state != "backlog":
-            return explain_call(facts)
+            return explain_task(facts)
         asked = {"in_client": {"key": facts.key, "tag": facts.tag, "before": facts.before}}
     found: Explanations = client.sync(_asked, client, **asked)
-    return found.calls[0]
+    return found.tasks[0]

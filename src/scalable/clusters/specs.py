@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalable import settings
-from scalable.cache.run_results import remove_expired
+from scalable.cache.resume import remove_expired
 from scalable.errors import ClusterError
 from scalable.files import read_secrets
 from scalable.forecasting import quoted_prices

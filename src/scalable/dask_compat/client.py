@@ -8,6 +8,7 @@ import copy
 import logging
 import os
 import pickle
+import sys
 from collections.abc import (
     Awaitable,
     Callable,
@@ -30,6 +31,7 @@ from dask._task_spec import GraphNode
 from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, Future, get_client
 from distributed.client import FutureState, _MapExpr, _wait, futures_of
+from distributed.comm.core import CommClosedError
 from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import (
     ToPickle,
@@ -45,7 +47,7 @@ from distributed.utils_comm import pack_data, unpack_remotedata
 from scalable.errors import ClusterError
 from scalable.harmless import is_sendable
 from scalable.liveness import refuse_in_child
-from scalable.protocol.operations import KNOWN_ANNOTATION
+from scalable.protocol.operations import CLUSTER, KNOWN_ANNOTATION
 from scalable.protocol.synchronous import caller_executors
 
 logger = logging.getLogger("scalable.client")
@@ -204,7 +206,8 @@ class ClientHooks:
     reconnected: Callable[[], Awaitable[None]]
     #: Called with keys before Dask cancels the tasks.
     before_cancel: Callable[[list[Any]], Awaitable[None]]
-    before_close: Callable[[], None]
+    #: Called with the error of all tasks if the cluster has stopped or is lost.
+    before_close: Callable[[Exception | None], None]
     #: Returns additional annotations of the graph that is about to be sent.
     graph_annotations: Callable[[], Mapping[str, Any]]
     #: Returns the annotations for a layer of a graph, given its current annotations.
@@ -233,6 +236,8 @@ class HookedClient(Client):
         self._hooks, self._process = hooks, os.getpid()
         #: Error of all tasks once the cluster has stopped. The client does not reconnect then.
         self._ended: Exception | None = None
+        #: Task that connects to the scheduler again.
+        self._reconnecting: asyncio.Task[Any] | None = None
         #: States of the known futures that are still referenced.
         self._known: WeakValueDictionary[Any, KnownState] = WeakValueDictionary()
         super().__init__(*args, **kwargs)
@@ -250,10 +255,13 @@ class HookedClient(Client):
             return
         refuse_in_child(self._process)
         if self.status == "closed" or (loop is not None and loop.asyncio_loop.is_closed()):
-            raise self._ended or ClusterError(
-                "this client is closed: its session, or its connection to a cluster, was closed",
-                hint="submit tasks within the `with` block of a session, or open it again",
-            )
+            raise self._why_closed()
+
+    def _why_closed(self) -> Exception:
+        return self._ended or ClusterError(
+            "this client is closed: its session, or its connection to a cluster, was closed",
+            hint="submit tasks within the `with` block of a session, or open it again",
+        )
 
     def close(self, *args: Any, **kwargs: Any) -> Any:
         """Close the client. Does nothing in a fork of its process."""
@@ -385,10 +393,35 @@ class HookedClient(Client):
             await self._close_ended(self._ended)
             return
         known = list(self._hooks.followed)  # Dask forgets its futures while it reconnects
-        await super()._reconnect()
+        logger, quiet = logging.getLogger(Client.__module__), self._is_connecting
+        logger.addFilter(quiet)
+        self._reconnecting = asyncio.current_task()
+        try:
+            await super()._reconnect()
+        finally:
+            self._reconnecting = None
+            logger.removeFilter(quiet)
         self._lose(known, with_all=True)
         if self.status == "running":
             await self._hooks.reconnected()
+
+    def _is_connecting(self, record: logging.LogRecord) -> bool:
+        """Return False once the client is closed, and for a failure that tasks have as an error."""
+        failed = str(record.msg).startswith("Failed to reconnect")
+        return self.status == "connecting" and not failed
+
+    def _lost_scheduler(self) -> ClusterError:
+        """Return the error of a client that could not connect again."""
+        name, failed = self._scheduler_identity.get(CLUSTER), sys.exc_info()[1]
+        which = f"cluster {name!r} is lost: its scheduler" if name else "the scheduler"
+        why = f"has not answered for {self._timeout:g} s"
+        if isinstance(failed, ImportError):
+            why = f"does not accept this client again: {failed}"
+        hint = "start a cluster, and submit the tasks again"
+        return ClusterError(
+            f"{which} at {getattr(self.scheduler, 'address', '')} {why}",
+            hint=f"`scalable status {name}` shows its state; {hint}" if name else hint,
+        )
 
     def _fail_all(self, error: Exception) -> None:
         """Fail all pending tasks with an error, which also explains the broken connection later."""
@@ -410,9 +443,12 @@ class HookedClient(Client):
         await self._hooks.before_cancel([future.key for future in futures_of(futures)])
         await super()._cancel(futures, *args, **kwargs)
 
-    async def _close(self, *args: Any, **kwargs: Any) -> None:
-        self._hooks.before_close()
-        await super()._close(*args, **kwargs)
+    async def _close(self, fast: bool = False) -> None:
+        # Dask closes a client that cannot connect again, which the user has not closed.
+        if self.status == "connecting" and self._reconnecting is asyncio.current_task():
+            self._ended, fast = self._lost_scheduler(), True
+        self._hooks.before_close(self._ended)
+        await super()._close(fast)
 
     # Results --------------------------------------------------------------------------------------
 
@@ -429,12 +465,24 @@ class HookedClient(Client):
             if told is None:
                 raise
             raise told from None
+        except (AttributeError, CommClosedError) as error:  # it was closed during the request
+            if self.status not in ("closing", "closed"):
+                raise
+            raise self._why_closed() from error
 
     def _gather_remote(self, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        request = _SharedRequest(super()._gather_remote(*args, **kwargs))
+        is_closed = not self._gather_keys and self.status in ("closing", "closed")
+        request = _SharedRequest(
+            _nothing() if is_closed else super()._gather_remote(*args, **kwargs)
+        )
         _requests.add(request)
         request.add_done_callback(_requests.discard)
         return request
+
+
+async def _nothing() -> dict[str, Any]:
+    """Return the answer to a request of no results."""
+    return {"status": "OK", "data": {}}
 
 
 async def close_clients_of(cluster: Any, error: Exception) -> None:
@@ -639,6 +687,17 @@ def known_future(client: HookedClient, key: str, value: Any) -> KnownFuture:
         future = KnownFuture(key, client)
         del state
         return future
+
+
+def is_known(future: Future[Any]) -> bool:
+    """Return whether the result of a finished future is in this client."""
+    return isinstance(future._state, KnownState)  # noqa: SLF001
+
+
+def known_result(future: Future[Any]) -> Any:
+    """Return a new copy of the result of a future for which :func:`is_known` is true."""
+    state: Any = future._state  # noqa: SLF001
+    return state.take()
 
 
 def give_to_scheduler(client: HookedClient, expr: Any) -> None:

@@ -7,14 +7,18 @@ processes are on one machine. Frames are passed on without copying.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import ssl
 import threading
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import distributed.core
 from distributed import Security
 from distributed.comm import registry
 from distributed.comm.core import CommClosedError
@@ -268,6 +272,28 @@ def share_memory() -> None:
     ):
         if type(registry.get_backend(scheme)) is theirs:
             registry.backends[scheme] = ours()
+
+
+# Handlers of servers ------------------------------------------------------------------------------
+
+_takes_comm: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
+
+
+def expects_comm(handler: Callable[..., Any]) -> bool:
+    """Return whether a handler's first parameter is the connection.
+    Dask caches this for ever, and with the handlers all closed workers and schedulers of a process.
+    """
+    known = _takes_comm.get(handler)
+    if known is None:
+        known = next(iter(inspect.signature(handler).parameters), None) == "comm"
+        _takes_comm[handler] = known
+    return known
+
+
+def keep_no_closed_servers() -> None:
+    """Release the workers and schedulers of this process once they have closed."""
+    core: Any = distributed.core
+    core._expects_comm = expects_comm  # noqa: SLF001
 
 
 # TLS credentials ----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from distributed.scheduler import TaskState, WorkerState, heartbeat_interval
 from distributed.stealing import fast_tasks
 from sortedcontainers import SortedDict, SortedItemsView, SortedValuesView
 
-from scalable.protocol.operations import LEFT
+from scalable.protocol.operations import LEFT, WIRE
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -335,7 +335,7 @@ class TellingScheduler(Scheduler):
         left = "\n".join(message["worker"] for message in messages).encode()
         for worker, stream in list(self.stream_comms.items()):
             with suppress(CommClosedError):  # the loss of this worker is handled elsewhere
-                if worker in self.workers and told_at_start(self.workers[worker], LEFT):
+                if worker in self.workers and told_at_start(self.workers[worker], WIRE):
                     stream.send({"op": LEFT, "left": left})
                 elif worker.startswith("inproc://"):  # it gets the same object, and consumes it
                     stream.send(*map(dict, messages))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from distributed.protocol.serialize import ToPickle
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 from distributed.worker import get_worker
 
+from scalable.dask_compat.by_value import keep_files_in_messages
 from scalable.liveness import exit_in_child
 from scalable.protocol.failures import (
     described,
@@ -176,6 +178,15 @@ def _filled(argument: Any, values: Any) -> Any:
     if isinstance(argument, NestedContainer) and len(argument.args) <= _MOST_ENTRIES:
         return type(argument).constructor([_filled(entry, values) for entry in argument.args])
     return argument
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return False for a graph that arrives while the scheduler's process exits."""
+    return not record.getMessage().startswith("cannot schedule new futures after")
+
+
+logging.getLogger(Scheduler.__module__).addFilter(_is_news)
+keep_files_in_messages()
 
 
 class CarryingScheduler(Scheduler):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import cache, wraps
+from importlib import import_module
 from typing import Any
 
-from distributed import Worker
+from distributed import Worker, threadpoolexecutor
 from distributed.comm.core import Comm
 from distributed.core import clean_exception
 from distributed.protocol.serialize import deserialize, serialize
-from distributed.threadpoolexecutor import secede as secede_thread
 from distributed.utils import ensure_memoryview, nbytes, offload
 from distributed.worker import get_worker, thread_state  # type: ignore[attr-defined]
 from distributed.worker_state_machine import (
@@ -78,6 +82,59 @@ def cpu_seconds(worker: Worker, key: Any) -> float | None:
 def runs_in(worker: Worker, thread: int, key: Any) -> bool:
     """Return whether the given thread runs the given task."""
     return bool(worker.active_threads.get(thread) == key)
+
+
+# Threads and interrupts ---------------------------------------------------------------------------
+
+#: Held while a thread is interrupted, and while a thread changes the set of threads that run tasks.
+#: Otherwise an interrupt could leave a thread in the set that runs no tasks, and its slot unused.
+uninterrupted: Any = threading.RLock()
+
+
+@cache
+def guard_threads() -> None:
+    """Make tasks change the set of threads that run tasks without interrupts. Idempotent."""
+    secede = _guard(threadpoolexecutor, "secede")
+    for module in ("distributed", "distributed.client", "distributed.worker_client"):
+        import_module(module).rejoin = _rejoin  # type: ignore[attr-defined]
+    import_module("distributed.worker_client").secede = secede  # type: ignore[attr-defined]
+    import_module("distributed.worker").tpe_secede = secede  # type: ignore[attr-defined]
+    threadpoolexecutor.rejoin = _rejoin
+    if sys.version_info < (3, 12):
+        # A new thread has the id of the thread that starts it until it first runs. An interrupt
+        # would end it, and the task would wait forever for its start.
+        _guard(threading.Thread, "start")
+    os.register_at_fork(after_in_child=uninterrupted._at_fork_reinit)  # noqa: SLF001
+
+
+def _guard(owner: Any, name: str) -> Callable[..., Any]:
+    """Replace a function by one without interrupts, and return it."""
+    function = getattr(owner, name)
+
+    @wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        with uninterrupted:
+            return function(*args, **kwargs)
+
+    setattr(owner, name, guarded)
+    return guarded
+
+
+def _rejoin() -> None:
+    """Wait until another thread leaves those that run tasks, as Dask's function."""
+    state, thread = threadpoolexecutor.thread_state, threading.current_thread()
+    executor, joined = state.executor, threading.Event()
+    waiting = executor._rejoin_list  # noqa: SLF001
+    try:
+        with uninterrupted:
+            with executor._rejoin_lock:  # noqa: SLF001
+                waiting.append((thread, joined))
+            executor.submit(int)  # an idle thread then leaves
+        joined.wait()
+    finally:
+        with uninterrupted, executor._rejoin_lock:  # noqa: SLF001
+            waiting[:] = [each for each in waiting if each[0] is not thread]
+            state.proceed = thread in executor._threads  # noqa: SLF001
 
 
 # Tasks --------------------------------------------------------------------------------------------
@@ -204,7 +261,7 @@ def end_idle_threads(worker: Worker) -> None:
     def leave() -> None:
         # Before a thread runs this, the number of threads that are needed may have grown.
         if len(executor._threads) > executor._max_workers:  # noqa: SLF001
-            secede_thread()
+            threadpoolexecutor.secede()
 
     for _ in range(len(executor._threads) - executor._max_workers):  # noqa: SLF001
         executor.submit(leave)
@@ -318,12 +375,10 @@ class SharingWorker(Worker):
     async def _move(self, key: Any) -> None:
         """Move a result's large buffers into shared memory. Concurrent requests share one move."""
         if key not in self._moving:
-            self._moving[key] = asyncio.ensure_future(self._moved(key))
-        try:
-            await asyncio.shield(self._moving[key])
-        finally:
-            if key in self._moving and self._moving[key].done():
-                del self._moving[key]
+            moving = self._moving[key] = asyncio.ensure_future(self._moved(key))
+            # Those who asked may be gone before the end.
+            moving.add_done_callback(lambda _: self._moving.pop(key, None))
+        await asyncio.shield(self._moving[key])
 
     async def _moved(self, key: Any) -> None:
         value = self.data.get(key)

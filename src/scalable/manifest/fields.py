@@ -21,9 +21,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from scalable.harmless import is_control
 from scalable.model import names
 from scalable.model.failures import OUT_OF_MEMORY
-from scalable.model.names import Rule, is_control
+from scalable.model.names import Rule
 from scalable.storage import url_fault
 from scalable.units import (
     FACTOR,

@@ -170,7 +170,8 @@ class Project(Record):
     )
     cache_limit: Memory = Field(
         default="20G",
-        description="Maximum size of the cache. Above it, workers remove the least useful results.",
+        description="Maximum size of the cache. Above it, the least recently used results are "
+        "removed.",
     )
     keep_results: KeepResults = Field(
         default=None,

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from scalable.model.codec import Noun
+
 
 class OutcomeKind(StrEnum):
     """Kind of a cache outcome."""
 
     #: The result was stored: the function did not run.
     FOUND = "found"
-    #: Another process computed the result at the same time: the function did not run.
-    WAITED = "waited"
     #: No result was stored: the function ran.
     MISSED = "missed"
 
@@ -34,6 +34,8 @@ class CacheOutcome:
     #: Key of the (first) task, and key of the nearest earlier result; "" if unknown.
     key: str = ""
     nearest: str = ""
+    #: Id of the resumed run in which the result was looked up, "" for the cache.
+    resumed: str = ""
 
     @property
     def is_hit(self) -> bool:
@@ -47,6 +49,7 @@ class CacheOutcome:
             "key": self.key,
             "nearest": self.nearest,
             "changed": list(self.changed),
+            "resumed": self.resumed,
         }
         return {**told, **{name: value for name, value in rest.items() if value}}
 
@@ -64,14 +67,15 @@ class CacheOutcome:
             tuple(map(str, message.get("changed", ()))),
             str(message.get("key", "")),
             str(message.get("nearest", "")),
+            str(message.get("resumed", "")),
         )
 
 
 def joined(outcomes: Iterable[CacheOutcome]) -> list[CacheOutcome]:
     """Join outcomes of the same kind and reason, keeping the details of the first."""
-    groups: dict[tuple[OutcomeKind, str], list[CacheOutcome]] = {}
+    groups: dict[tuple[OutcomeKind, str, str], list[CacheOutcome]] = {}
     for each in outcomes:
-        groups.setdefault((each.kind, each.reason), []).append(each)
+        groups.setdefault((each.kind, each.reason, each.resumed), []).append(each)
     return [_joined(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
@@ -84,7 +88,7 @@ def _joined(group: Sequence[CacheOutcome]) -> CacheOutcome:
 
 
 @dataclass(frozen=True)
-class MissReason:
+class MissReason(Noun):
     """Cache misses of one task name for one reason."""
 
     task: str
@@ -99,13 +103,11 @@ class MissReason:
 
 
 @dataclass(frozen=True)
-class CacheTotals:
+class CacheTotals(Noun):
     """Totals of cache hits and misses."""
 
     #: Number of tasks that did not run.
     found: int = 0
-    #: Number of tasks in ``found`` whose result another process computed at the same time.
-    waited: int = 0
     #: Seconds that the original computations took.
     saved_s: float = 0.0
     #: Number of tasks that ran.
@@ -115,15 +117,6 @@ class CacheTotals:
 
     def __bool__(self) -> bool:
         return bool(self.found or self.missed)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        reasons = tuple(
-            MissReason(**{name: each[name] for name in MissReason.__annotations__ if name in each})
-            for each in data.get("reasons", ())
-        )
-        counts = {name: data.get(name, 0) for name in ("found", "waited", "saved_s", "missed")}
-        return cls(**counts, reasons=reasons)
 
 
 #: Number of reasons that totals distinguish, and the reason that stands for all others.
@@ -135,14 +128,13 @@ class CacheTally:
     """Counter that sums up any number of cache outcomes in bounded memory."""
 
     def __init__(self) -> None:
-        self._found = self._waited = self._missed = 0
+        self._found = self._missed = 0
         self._saved_s = 0.0
         self._reasons: dict[tuple[str, str], MissReason] = {}
 
     def add(self, task: str, outcome: CacheOutcome) -> None:
         if outcome.is_hit:
             self._found += outcome.count
-            self._waited += outcome.count * (outcome.kind is OutcomeKind.WAITED)
             self._saved_s += outcome.saved_s
             return
         self._missed += outcome.count
@@ -160,4 +152,4 @@ class CacheTally:
 
     def totals(self) -> CacheTotals:
         reasons = sorted(self._reasons.values(), key=lambda each: -each.count)
-        return CacheTotals(self._found, self._waited, self._saved_s, self._missed, tuple(reasons))
+        return CacheTotals(self._found, self._saved_s, self._missed, tuple(reasons))

@@ -264,6 +264,8 @@ class ClusterStatus:
     cost: Mapping[str, Any] | None = None
     #: Minimum and maximum of each adaptive pool, by tag; maximum None for no limit.
     adaptive: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
+    #: Numbers of tasks by state, or None if the scheduler has not answered.
+    tasks: Mapping[str, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

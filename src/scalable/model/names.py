@@ -5,24 +5,16 @@ Each rule is checked where a string comes in, and again where it is rendered.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from scalable.errors import ClusterError, ScalableError
+from scalable.harmless import is_control
 
 _SHOWN = 60
 _LETTERS = "A-Za-z0-9_"
 _WORD = "A-Za-z0-9_.-"
-#: Characters that change the direction of the following text.
-_DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def is_control(character: str) -> bool:
-    """Return whether a character ends a line, controls a terminal or changes the text direction."""
-    kind = unicodedata.category(character)
-    return kind in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTION
 
 
 @dataclass(frozen=True)

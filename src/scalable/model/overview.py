@@ -7,79 +7,130 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 from scalable.model.cache_outcomes import CacheTotals
 from scalable.model.clusters import PoolStatus
-
-_T = TypeVar("_T")
+from scalable.model.codec import Noun
+from scalable.quantiles import Sum
 
 #: States of tasks, in the order in which they are shown.
-CALL_STATES = ("running", "waiting", "done", "failed", "cancelled", "found")
+TASK_STATES = ("running", "queued", "blocked", "done", "failed", "cancelled", "cached")
 
 
 @dataclass(frozen=True)
-class CallCounts:
+class TaskCounts(Noun):
     """Numbers of tasks by state."""
 
     running: int = 0
-    #: Queued or blocked tasks.
-    waiting: int = 0
+    #: Tasks that have all inputs and wait for a slot of a worker.
+    queued: int = 0
+    #: Tasks that wait for their inputs, which other tasks compute.
+    blocked: int = 0
     done: int = 0
     failed: int = 0
     cancelled: int = 0
     #: Tasks that did not run, because of a cache hit.
-    found: int = 0
+    cached: int = 0
 
     @property
     def total(self) -> int:
-        return sum(getattr(self, state) for state in CALL_STATES)
+        return sum(getattr(self, state) for state in TASK_STATES)
 
-    def __add__(self, other: CallCounts) -> CallCounts:
-        return CallCounts(*(getattr(self, s) + getattr(other, s) for s in CALL_STATES))
+    @property
+    def unfinished(self) -> int:
+        return self.running + self.queued + self.blocked
+
+    def __add__(self, other: TaskCounts) -> TaskCounts:
+        return TaskCounts(*(getattr(self, s) + getattr(other, s) for s in TASK_STATES))
+
+
+class Measurement(NamedTuple):
+    """A measurement of tasks that is added up by task name."""
+
+    #: Key in the rows of ``tasks.jsonl``. Those that end with ``_s`` are seconds, others bytes.
+    key: str
+    #: Heading, short heading and help of the column with the mean. Without them, it has none.
+    heading: str = ""
+    short: str = ""
+    help: str = ""
+    #: True if each task of a bundle has the bundle's value, False if the value is their sum.
+    of_each: bool = False
+    #: True if a finished run also has its quantiles.
+    quantiles: bool = False
+
+    def of_one(self, value: float, tasks: int) -> float:
+        """Return the value of one of a bundle's tasks from the bundle's value."""
+        return value if self.of_each else value / tasks
+
+
+#: All measurements that are added up and shown, of a running cluster and of a finished run.
+MEASUREMENTS = (
+    Measurement("duration_s", "mean run time", "mean", "Mean running time of the finished tasks.",
+                quantiles=True),
+    Measurement("queued_s", "mean queue time", "queue",
+                "Mean time from ready to running, without transfers.",
+                of_each=True, quantiles=True),
+    Measurement("peak_memory", of_each=True, quantiles=True),
+    Measurement("cpu_s"),
+)  # fmt: skip
+
+
+_NOTHING = Sum()
+
+
+class TaskSums(dict[str, Sum]):
+    """Sums by the keys of :data:`MEASUREMENTS`. What no task has adds up to ``Sum()``."""
+
+    def __missing__(self, key: str) -> Sum:
+        return _NOTHING
+
+    def measure(self, values: Mapping[str, float | None], tasks: int = 1) -> None:
+        """Add the measurements of one task, or of all tasks of a bundle."""
+        for each in MEASUREMENTS:
+            if (value := values.get(each.key)) is not None:
+                total = value * tasks if each.of_each else value
+                self[each.key] = self[each.key] + Sum(tasks, total)
+
+    def __add__(self, other: TaskSums) -> TaskSums:
+        return TaskSums({key: self[key] + other[key] for key in self | other})
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        return cls({key: Sum(**values) for key, values in data.items()})
+
+    def mean(self, key: str) -> float | None:
+        """Return the mean of one measurement, or None if no task has it."""
+        tasks, total = self[key]
+        return total / tasks if tasks else None
 
 
 @dataclass(frozen=True)
-class TaskOverview:
+class TaskOverview(Noun):
     """The tasks of one name."""
 
     name: str
     #: Tag of the pool. None for tasks without a tag.
     tag: str | None
-    counts: CallCounts
-    #: Mean running time of the finished tasks, in seconds. None before the first has finished.
-    mean_s: float | None = None
+    counts: TaskCounts
+    sums: TaskSums = field(default_factory=TaskSums)
     #: Number of task names summed up here; more than 1 if there are too many names.
     names: int = 1
-    #: Number of tasks with a measured running time, and the sum of these times.
-    measured: int = 0
-    run_s: float = 0.0
-    #: Number of finished tasks with a known queue time.
-    queued: int = 0
-    #: Sum of the times from waiting only for a worker until running or receiving the input.
-    queued_s: float = 0.0
-    #: Mean queue time. Each task of an executor has the queue time of its bundle.
-    mean_queued_s: float | None = None
 
     def __add__(self, other: TaskOverview) -> TaskOverview:
-        measured, run_s = self.measured + other.measured, self.run_s + other.run_s
-        queued, queued_s = self.queued + other.queued, self.queued_s + other.queued_s
-        return TaskOverview(
-            self.name,
-            self.tag,
-            self.counts + other.counts,
-            run_s / measured if measured else None,
-            self.names + other.names,
-            measured,
-            run_s,
-            queued,
-            queued_s,
-            queued_s / queued if queued else None,
-        )
+        counts, sums = self.counts + other.counts, self.sums + other.sums
+        return TaskOverview(self.name, self.tag, counts, sums, self.names + other.names)
+
+    def to_dict(self) -> dict[str, Any]:
+        means = {
+            "mean_s": self.sums.mean("duration_s"),
+            "mean_queued_s": self.sums.mean("queued_s"),
+        }
+        return {**super().to_dict(), **means}
 
 
 @dataclass(frozen=True)
-class PoolOverview:
+class PoolOverview(Noun):
     """Counts and costs of one pool at one moment."""
 
     status: PoolStatus
@@ -89,8 +140,9 @@ class PoolOverview:
     used_slots: int = 0
     #: Slots of the connected workers.
     slots: int = 0
-    #: Number of tasks that wait for the pool.
-    waiting: int = 0
+    #: Numbers of tasks that wait for a slot of the pool, and of tasks that wait for their inputs.
+    queued: int = 0
+    blocked: int = 0
     #: Minimum and maximum (None for no limit). None for a pool with a fixed count.
     adaptive: tuple[int, int | None] | None = None
     #: As in a cluster's status, or None if nothing has a price.
@@ -100,19 +152,9 @@ class PoolOverview:
     #: Last change of the desired count, as a row of ``scaling.jsonl``.
     decided: Mapping[str, Any] | None = None
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        adaptive = data.get("adaptive")
-        return _made(
-            cls,
-            data,
-            status=PoolStatus.from_dict(data.get("status", {})),
-            adaptive=None if adaptive is None else tuple(adaptive),
-        )
-
 
 @dataclass(frozen=True)
-class PredictedEnd:
+class PredictedEnd(Noun):
     """Predicted finish of all tasks that are known at this moment."""
 
     #: Time in seconds since 1970, and the bounds of an 80 % interval, or None if unpredictable.
@@ -124,7 +166,7 @@ class PredictedEnd:
 
 
 @dataclass(frozen=True)
-class Overview:
+class Overview(Noun):
     """Snapshot of a cluster's state."""
 
     #: Seconds since 1970.
@@ -137,7 +179,7 @@ class Overview:
     #: Tasks by name. Names with unfinished tasks come first.
     tasks: tuple[TaskOverview, ...] = ()
     #: The tasks that have run the longest, the longest first.
-    running: tuple[RunningCall, ...] = ()
+    running: tuple[RunningTask, ...] = ()
     #: Managers, as in a cluster's status.
     managers: tuple[Mapping[str, Any], ...] = ()
     workers: int = 0
@@ -154,31 +196,16 @@ class Overview:
     remembered: CacheTotals = field(default_factory=CacheTotals)
 
     @property
-    def calls(self) -> CallCounts:
-        return sum((task.counts for task in self.tasks), CallCounts())
+    def counts(self) -> TaskCounts:
+        return sum((task.counts for task in self.tasks), TaskCounts())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes, and ``calls``, as plain JSON values."""
-        return {**_plain(self), "calls": _plain(self.calls)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Decode the result of :meth:`to_dict`, ignoring unknown keys."""
-        pools = {tag: PoolOverview.from_dict(pool) for tag, pool in data.get("pools", {}).items()}
-        tasks = tuple(
-            _made(TaskOverview, task, counts=_made(CallCounts, task.get("counts", {})))
-            for task in data.get("tasks", ())
-        )
-        end = _made(PredictedEnd, data.get("end") or {})
-        managers = tuple(data.get("managers", ()))
-        running = tuple(_made(RunningCall, call) for call in data.get("running", ()))
-        remembered = CacheTotals.from_dict(data.get("remembered") or {})
-        parts = {"running": running, "managers": managers, "remembered": remembered}
-        return _made(cls, data, pools=pools, tasks=tasks, end=end, **parts)
+        """Return the attributes, and ``counts``, as plain JSON values."""
+        return {**super().to_dict(), "counts": self.counts.to_dict()}
 
 
 @dataclass(frozen=True)
-class Events:
+class Events(Noun):
     """Events of a cluster in chronological order."""
 
     #: Number of the last event.
@@ -191,35 +218,13 @@ class Events:
     failures: Sequence[Mapping[str, Any]] = ()
     #: Each: worker, name, began, ended (seconds since 1970), failed, joined tasks, last task's key.
     spans: Sequence[Sequence[Any]] = ()
-    #: ``at``, and ``pools``: [wanted, running, used slots, slots, waiting tasks] by tag.
+    #: ``at``, and ``pools``: [wanted, running, used slots, slots, queued, blocked] by tag.
     samples: Sequence[Mapping[str, Any]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values with copied spans, since a worker's last span may grow."""
         plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         return {**plain, "spans": [list(span) for span in self.spans]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        return _made(cls, data)
-
-
-def _plain(value: Any) -> Any:
-    """Replace dataclasses by dicts at any depth, without ``dataclasses.asdict``'s copies."""
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if dataclasses.is_dataclass(value):
-        return {name: _plain(each) for name, each in vars(value).items()}
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(map(_plain, value))
-    return value
-
-
-def _made(cls: type[_T], data: Mapping[str, Any], **values: Any) -> _T:
-    known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    return cls(**{k: v for k, v in data.items() if k in known} | values)
 
 
 # Worker overview ----------------------------------------------------------------------------------
@@ -229,7 +234,7 @@ WORKER_STATES = ("running", "paused", "leaving")
 
 
 @dataclass(frozen=True)
-class WorkerOverview:
+class WorkerOverview(Noun):
     """One connected worker at one moment."""
 
     name: str
@@ -250,22 +255,12 @@ class WorkerOverview:
     #: Names of the running tasks, at most three.
     tasks: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "tasks": list(self.tasks)}  # asdict() takes ten times as long
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Decode the result of :meth:`to_dict`, ignoring unknown keys."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        values = {key: value for key, value in data.items() if key in known}
-        return cls(**{**values, "tasks": tuple(values.get("tasks", ()))})
-
-
-# Call view ----------------------------------------------------------------------------------------
+# Task view ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class RunningCall:
+class RunningTask(Noun):
     """A running task."""
 
     key: str
@@ -276,11 +271,11 @@ class RunningCall:
     #: Seconds since the start of the task.
     since_s: float
     #: Number of tasks in a bundle (a batch of an executor's tasks); 0 for a single task.
-    calls: int = 0
+    bundle: int = 0
 
 
 @dataclass(frozen=True)
-class CallView:
+class TaskView(Noun):
     """All facts about one task, shortened and untrusted. Unknown ones are None."""
 
     key: str
@@ -294,7 +289,7 @@ class CallView:
     advice: str = ""
     #: Position in the bundle and number of tasks in it. None and 0 for a single task.
     position: int | None = None
-    calls: int = 0
+    bundle: int = 0
     #: Results of other tasks among the arguments appear as keys until a worker has them.
     arguments: str | None = None
     worker: str | None = None
@@ -323,13 +318,3 @@ class CallView:
     output: str | None = None
     #: Reasons why some facts are unknown.
     notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Decode the result of :meth:`to_dict`, ignoring unknown keys."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        values = {name: value for name, value in data.items() if name in known}
-        return cls(**values | {"notes": tuple(data.get("notes", ()))})

@@ -7,15 +7,16 @@ import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from scalable.model.codec import Noun
 from scalable.model.components import ResourceRequest
 from scalable.model.prices import Rate
 
 
 @dataclass(frozen=True)
-class ScalePlan:
+class ScalePlan(Noun):
     """Desired worker counts by tag.
 
     A missing tag keeps its count. A count of 0 stops all workers.
@@ -49,7 +50,7 @@ class ScalePlan:
 
 
 @dataclass(frozen=True)
-class CostEstimate:
+class CostEstimate(Noun):
     """Cost of a plan according to its provider's prices.
 
     Attributes
@@ -85,24 +86,9 @@ class CostEstimate:
     always: Mapping[str, Rate] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
-        return {
-            "total": self.total,
-            "by_tag": dict(self.by_tag),
-            "hourly": self.hourly,
-            "currency": self.currency,
-            "source": self.source,
-            "as_of": self.as_of,
-            "always_by_name": dict(self.always_by_name),
-            "rates": {tag: rate.to_dict() for tag, rate in self.rates.items()},
-            "always": {name: rate.to_dict() for name, rate in self.always.items()},
-            "notes": list(self.notes),
-        }
-
 
 @dataclass(frozen=True)
-class FrontPoint:
+class FrontPoint(Noun):
     """One of the plans between the cheapest and the fastest."""
 
     #: Predicted duration of the run.
@@ -114,18 +100,9 @@ class FrontPoint:
     time_q80_s: float | None = None
     cost_q80: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "time_s": self.time_s,
-            "cost": self.cost,
-            "workers_by_tag": dict(self.workers_by_tag),
-            "time_q80_s": self.time_q80_s,
-            "cost_q80": self.cost_q80,
-        }
-
 
 @dataclass(frozen=True)
-class PredictedCost:
+class PredictedCost(Noun):
     """The predicted cost of a run."""
 
     #: Cost if each pool exists only while it has work.
@@ -141,16 +118,9 @@ class PredictedCost:
     #: 80 % bounds of ``billed``, including the range of spot prices.
     billed_interval: tuple[float, float] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        between = self.billed_interval
-        return asdict(self) | {
-            "interval": list(self.interval),
-            "billed_interval": None if between is None else list(between),
-        }
-
 
 @dataclass(frozen=True)
-class TaskPrediction:
+class TaskPrediction(Noun):
     """Tasks of one name, as assumed in a plan."""
 
     #: Pool of the tasks.
@@ -169,12 +139,9 @@ class TaskPrediction:
     source: str
     measured_on: Mapping[str, int] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class MemoryAdvice:
+class MemoryAdvice(Noun):
     """Advice to change a memory reservation that differs much from the used memory."""
 
     tag: str
@@ -194,7 +161,7 @@ class MemoryAdvice:
         return f"{math.ceil(self.advised / 10**8) / 10:g}G"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"written": self.written}
+        return super().to_dict() | {"written": self.written}
 
 
 #: Confidence below which it is called low, and from which on it is called good.
@@ -209,7 +176,7 @@ def confidence_in_words(confidence: float) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Noun):
     """Workers for a run, with predictions and reasons.
 
     Attributes
@@ -251,6 +218,8 @@ class Plan:
         Advice on memory reservations.
     overhead
         Factor by which earlier runs took longer than their tasks. It is part of the predicted time.
+    startup_s
+        Part of the predicted time before the first task, or None if it is not included.
     """
 
     target_name: str
@@ -273,36 +242,7 @@ class Plan:
     tasks: Mapping[str, TaskPrediction] = field(default_factory=dict)
     memory_advice: tuple[MemoryAdvice, ...] = ()
     overhead: float = 1.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values by attribute name."""
-        between = self.predicted_interval_s
-        return {
-            "target_name": self.target_name,
-            "provider_name": self.provider_name,
-            "manifest_lock": self.manifest_lock,
-            "scale_plan": self.scale_plan.to_dict(),
-            "task_to_component": dict(self.task_to_component),
-            "cost_estimate": _plain(self.cost_estimate),
-            "objective": self.objective,
-            "policy": self.policy,
-            "deadline_s": self.deadline_s,
-            "budget": self.budget,
-            "predicted_time_s": self.predicted_time_s,
-            "predicted_interval_s": None if between is None else list(between),
-            "predicted_cost": _plain(self.predicted_cost),
-            "confidence": self.confidence,
-            "binding": self.binding,
-            "reasons": list(self.reasons),
-            "front": [point.to_dict() for point in self.front],
-            "tasks": {name: task.to_dict() for name, task in self.tasks.items()},
-            "memory_advice": [advice.to_dict() for advice in self.memory_advice],
-            "overhead": self.overhead,
-        }
-
-
-def _plain(value: CostEstimate | PredictedCost | None) -> dict[str, Any] | None:
-    return None if value is None else value.to_dict()
+    startup_s: float | None = None
 
 
 # Plan format --------------------------------------------------------------------------------------

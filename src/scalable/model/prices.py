@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from scalable.model.codec import Noun
 
 #: Age in days above which a price is called old.
 OLD_DAYS = 180
@@ -43,7 +44,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Price:
+class Price(Noun):
     """A price for one shape in one region."""
 
     #: Name of the shape, or of the resource if cores and memory are billed separately.
@@ -87,13 +88,9 @@ class Price:
             return self.per_hour
         return sum(self.hourly(spot)) / 2
 
-    def to_dict(self) -> dict[str, Any]:
-        data = asdict(self)
-        return data | {"spot_per_hour": self.spot_per_hour and list(self.spot_per_hour)}
-
 
 @dataclass(frozen=True)
-class Rate:
+class Rate(Noun):
     """Price of the machines for one pool or one program."""
 
     price: Price
@@ -125,14 +122,6 @@ class Rate:
             return 1.0, 1.0
         low, high = self.price.hourly(self.spot)
         return low / expected, high / expected
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "price": self.price.to_dict(),
-            "units": self.units,
-            "spot": self.spot,
-            "smaller": list(self.smaller),
-        }
 
 
 @dataclass(frozen=True)

@@ -204,10 +204,19 @@ def _predicted(
         plan,
         cost_estimate=_cost_estimate(plan, prices, billed),
         predicted_time_s=time_s,
+        startup_s=_startup_s(problem, knowledge),
         predicted_interval_s=uncertainty.interval(past_predictions, times, time_s),
         predicted_cost=cost,
         confidence=uncertainty.confidence(past_predictions, times, time_s) if evidence else 0.0,
     )
+
+
+def _startup_s(problem: Problem, knowledge: Knowledge) -> float | None:
+    """Return the part of a run's time before its first task, or None if it is not included."""
+    network = problem.predicted
+    first = {network.tags[s.pool] for s in network.stages if s.calls and not s.before}
+    known = [seconds for tag in first if (seconds := knowledge.startup_of(tag)) is not None]
+    return min(known) * problem.overhead if known and len(known) == len(first) else None
 
 
 def _spread(problem: Problem, workers: Sequence[int]) -> tuple[float, float]:

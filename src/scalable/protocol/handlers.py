@@ -260,7 +260,7 @@ class SchedulerCalls:
         return answer
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
-        """Return a task's view as :meth:`.CallView.to_dict`. ``key`` may be its bundle's key."""
+        """Return a task's view as :meth:`.TaskView.to_dict`. ``key`` may be its bundle's key."""
         answer: dict[str, Any] = await self._call(Handler.CALL, key=key, position=position)
         return answer
 

@@ -22,10 +22,10 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import cloudpickle
 from distributed import Future
 from distributed.core import clean_exception, error_message
 
+from scalable.dask_compat.by_value import ByValuePickler
 from scalable.dask_compat.client import KnownFuture, load_traceback
 from scalable.protocol.failures import all_errors
 
@@ -100,9 +100,9 @@ class _PlainPickler(pickle.Pickler):
     dispatch_table = ChainMap[Any, Any](_REDUCERS, known_reducers)  # noqa: RUF012 - pickle's own
 
 
-class _ByValuePickler(cloudpickle.Pickler):
+class _ByValuePickler(ByValuePickler):
     dispatch_table = ChainMap[Any, Any](  # noqa: RUF012 - pickle's own
-        _REDUCERS, cloudpickle.Pickler.dispatch_table
+        _REDUCERS, ByValuePickler.dispatch_table
     )
 
 

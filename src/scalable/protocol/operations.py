@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from scalable.errors import ClusterError
+
 #: Operations in messages between workers, the scheduler and clients. A bundle has started, or its
 #: tasks have finished, were returned, ran too long or printed output. INTERRUPT: stop a task.
 BEGUN = "scalable-begun"
@@ -16,11 +18,9 @@ PRINTED = "scalable-printed"
 #: Operation in messages from clients: tasks of a lost bundle have failed, and are not retried.
 GIVEN_UP = "scalable-given-up"
 INTERRUPT = "scalable-interrupt"
-#: Operation in messages to workers: addresses of workers that have left, one per line, as bytes. A
-#: worker that supports these messages reports this name when it connects.
+#: Operation in messages to workers: addresses of workers that have left, one per line, as bytes.
 LEFT = "scalable-left"
-#: Operation in messages from clients with their number of cache hits. Also an entry in the facts of
-#: a scheduler that supports them.
+#: Operation in messages from clients with their number of cache hits.
 FOUND = "scalable-found"
 #: Operations in messages between the scheduler and a client: the number of slots of each tag, and
 #: the slots that tasks waiting in the client need.
@@ -38,16 +38,13 @@ VERSIONS = "scalable-versions"
 TASKS = "scalable-tasks"
 #: Entry of a scheduler's identity: where results are cached, and for which tasks.
 REMEMBERING = "scalable-remembering"
-#: Entry of a scheduler's identity: names of the tasks that are retried.
+#: Entries of a scheduler's identity: the cluster's name, and the names of tasks that are retried.
+CLUSTER = "scalable-cluster"
 RETRIED = "scalable-retried"
-
-#: Entry of a scheduler's identity: whether it has a location for checkpoints.
-CHECKPOINTS = "scalable-checkpoints"
 
 #: Metadata keys by which clients detect a scheduler's plug-ins. Clients check them first, because a
 #: scheduler logs a traceback when a client calls a handler that does not exist.
 CONTROLLER = "scalable-controller"
-PROFILES = "scalable-profiles"
 BUNDLES = "scalable-bundles"
 
 #: Annotation with a task's tag, if the client could not check whether the tag exists.
@@ -69,6 +66,28 @@ ENDING_TOPIC = "scalable-ending"
 LEAVING_TOPIC = "scalable-leaving"
 #: Key of the manager's id in the information that a worker sends when it connects.
 MANAGER_KEY = "scalable_manager"
+
+
+# Version of the messages --------------------------------------------------------------------------
+
+#: Version of the messages between clients, schedulers and workers, increased by every change that
+#: other releases cannot read. Its key in the facts that schedulers and workers report.
+WIRE_VERSION, WIRE = 1, "scalable-wire"
+
+
+def other_wire(told: Mapping[str, Any], there: str, here: str) -> ClusterError | None:
+    """Return the error for a peer with another version of the messages, given its facts, or None.
+    Dask's own schedulers and workers have no version.
+    """
+    theirs = told.get(WIRE)
+    if theirs in (None, WIRE_VERSION):
+        return None
+    return ClusterError(
+        f"{there} has version {theirs} of scalable's messages, and {here} has version "
+        f"{WIRE_VERSION}: they cannot work together",
+        hint="install one release of scalable for clients, scheduler, workers and images, and "
+        "start the cluster again",
+    )
 
 
 # Bundles ------------------------------------------------------------------------------------------

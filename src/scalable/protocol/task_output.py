@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dask.utils import key_split
-from distributed import WorkerPlugin, get_worker
+from distributed import Future, WorkerPlugin, get_worker
 
 from scalable.dask_compat.worker import current_call
+from scalable.errors import ClusterError
+from scalable.protocol.handlers import SchedulerCalls
 
 #: Topic of the events with lines that tasks have printed.
 TOPIC = "scalable-output"
@@ -89,3 +91,17 @@ class ThreadLines:
 def _visible(line: str) -> str:
     """Return the part of a line that a terminal shows in the end."""
     return line.rstrip("\r").rpartition("\r")[2]
+
+
+async def logs_of(about: Any, scheduler: Any) -> dict[str, str]:
+    """Return what tasks have printed and logged (see ``ScalableClient.get_logs``)."""
+    if isinstance(about, Future):
+        view = await SchedulerCalls(scheduler).call(str(about.key), None)
+        return {str(view["worker"]): str(view["output"])} if view["output"] else {}
+    workers = (await scheduler.identity(n_workers=-1))["workers"]
+    names = {address: str(worker["name"]) for address, worker in workers.items()}
+    meant = [a for a, worker in workers.items() if about in (None, names[a], *worker["resources"])]
+    if about is not None and not meant:
+        raise ClusterError(f"no worker or pool {about!r}", hint=f"known: {sorted(names.values())}")
+    logs = await scheduler.worker_logs(workers=meant)
+    return {names[a]: "\n".join(line for _, line in reversed(rows)) for a, rows in logs.items()}

@@ -176,4 +176,5 @@ def status_of(
         idle_ends_at=known.get("idle_ends_at"),
         cost=known.get("cost"),
         adaptive={} if gone else known.get("adaptive") or {},
+        tasks=None if answer is None else answer.get("tasks"),
     )

@@ -7,43 +7,35 @@ from typing import TYPE_CHECKING
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
-    from scalable.quantiles import Durations, Quantiles, quantile
-    from scalable.runs.calls import RecordedTasks, each_call
-    from scalable.runs.directory import (
-        EndStatus,
-        RunDirectory,
-        amend_status,
-        require_writable,
-    )
+    from scalable.quantiles import Quantiles, quantile
+    from scalable.runs.calls import RecordedTasks, WorkSpan, each_call
+    from scalable.runs.directory import EndStatus, RunDirectory, amend_status, require_writable
     from scalable.runs.failed import FailedRow, FailureCause, causes
-    from scalable.runs.finding import find_run, list_runs
     from scalable.runs.history import EarlierRun, read_history
-    from scalable.runs.measurements import CallRecord, WorkSpan
+    from scalable.runs.measurements import CallRecord
     from scalable.runs.overview import (
         KeptRun,
         RunOverview,
         chosen_runs,
+        find_run,
+        list_runs,
         remove_runs,
         run_overviews,
     )
-    from scalable.runs.part import RunPart
-    from scalable.runs.reading import RunRecord, RunTail, read_run
+    from scalable.runs.reading import RunPart, RunRecord, RunTail, read_run
     from scalable.runs.streams import STREAMS
-    from scalable.runs.summarizing import (
+    from scalable.runs.summary import (
         NO_TAG,
         REASON_CLOSED,
         REASON_LOST,
-        summarize,
-        summary_of,
-    )
-    from scalable.runs.summary import (
         CostSummary,
         FailureClass,
         FailureSummary,
         PoolSummary,
         ScalingSummary,
         Summary,
-        TaskNameSummary,
+        summarize,
+        summary_of,
     )
 
 __all__ = [
@@ -53,7 +45,6 @@ __all__ = [
     "STREAMS",
     "CallRecord",
     "CostSummary",
-    "Durations",
     "EarlierRun",
     "EndStatus",
     "FailedRow",
@@ -71,7 +62,6 @@ __all__ = [
     "RunTail",
     "ScalingSummary",
     "Summary",
-    "TaskNameSummary",
     "WorkSpan",
     "amend_status",
     "causes",
@@ -92,67 +82,40 @@ __all__ = [
 __getattr__, __dir__ = exported_lazily(
     __name__,
     {
-        "scalable.quantiles": (
-            "Durations",
-            "Quantiles",
-            "quantile",
-        ),
-        "scalable.runs.calls": (
-            "RecordedTasks",
-            "each_call",
-        ),
+        "scalable.quantiles": ("Quantiles", "quantile"),
+        "scalable.runs.calls": ("RecordedTasks", "WorkSpan", "each_call"),
         "scalable.runs.directory": (
             "EndStatus",
             "RunDirectory",
             "amend_status",
             "require_writable",
         ),
-        "scalable.runs.history": (
-            "EarlierRun",
-            "read_history",
-        ),
-        "scalable.runs.failed": (
-            "FailureCause",
-            "FailedRow",
-            "causes",
-        ),
-        "scalable.runs.finding": (
-            "find_run",
-            "list_runs",
-        ),
-        "scalable.runs.measurements": (
-            "CallRecord",
-            "WorkSpan",
-        ),
+        "scalable.runs.failed": ("FailedRow", "FailureCause", "causes"),
+        "scalable.runs.history": ("EarlierRun", "read_history"),
+        "scalable.runs.measurements": ("CallRecord",),
         "scalable.runs.overview": (
             "KeptRun",
             "RunOverview",
             "chosen_runs",
+            "find_run",
+            "list_runs",
             "remove_runs",
             "run_overviews",
         ),
-        "scalable.runs.part": ("RunPart",),
-        "scalable.runs.reading": (
-            "RunRecord",
-            "RunTail",
-            "read_run",
-        ),
+        "scalable.runs.reading": ("RunPart", "RunRecord", "RunTail", "read_run"),
         "scalable.runs.streams": ("STREAMS",),
-        "scalable.runs.summarizing": (
+        "scalable.runs.summary": (
             "NO_TAG",
             "REASON_CLOSED",
             "REASON_LOST",
-            "summarize",
-            "summary_of",
-        ),
-        "scalable.runs.summary": (
             "CostSummary",
             "FailureClass",
             "FailureSummary",
             "PoolSummary",
             "ScalingSummary",
             "Summary",
-            "TaskNameSummary",
+            "summarize",
+            "summary_of",
         ),
     },
 )

@@ -11,6 +11,7 @@ from sys import intern
 from typing import Any, NamedTuple
 
 from scalable.model.cache_outcomes import CacheOutcome
+from scalable.model.overview import MEASUREMENTS, Measurement
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 #: State of a cache hit. Such tasks are counted from cache outcomes instead of these rows, since a
@@ -33,6 +34,8 @@ class RecordedTasks:
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         self._latest = -inf
+        #: Span of all tasks.
+        self.work = WorkSpan()
         self._numbers: dict[str, int] = {}
         self._kinds: list[_Kind] = [(None, frozenset())]
         self._kind_numbers = {self._kinds[0]: 0}
@@ -42,8 +45,7 @@ class RecordedTasks:
         self._last: list[str] = []
         self._final: list[str] = []
         self._starts = array("i")
-        self._duration_s, self._queued_s, self._cpu_s = array("d"), array("d"), array("d")
-        self._memory: list[float | None] = []
+        self._measured = {measurement.key: array("d") for measurement in MEASUREMENTS}
         self._bundles: dict[int, Bundled] = {}
         self._reasons: dict[int, list[str]] = {}
         self.add(rows)
@@ -57,12 +59,13 @@ class RecordedTasks:
         """Add the next rows of ``tasks.jsonl``. Rows without the required keys are skipped."""
         # Every row of a record comes here: local names are faster.
         numbers, kinds, moves, last = self._numbers, self._kind, self._moves, self._last
-        latest = self._latest
+        latest, work = self._latest, self.work
         for row in rows:
             get = row.get
             moment, task_id, state = get("timestamp"), get("task_id"), get("state")
             if isinstance(moment, (float, int)) and latest < moment < _LARGEST:
                 latest = moment
+            work.add_state(state, moment)
             if not isinstance(task_id, str) or not isinstance(state, str):
                 continue
             call = numbers.get(task_id)
@@ -95,9 +98,8 @@ class RecordedTasks:
         self._last.append("")
         self._final.append("")
         self._starts.append(0)
-        for column in (self._duration_s, self._queued_s, self._cpu_s):
+        for column in self._measured.values():
             column.append(nan)
-        self._memory.append(None)
         return call
 
     def _move(self, before: int, name: str | None, tag: str | None) -> int:
@@ -111,10 +113,8 @@ class RecordedTasks:
 
     def _end(self, call: int, state: str, row: Mapping[str, Any]) -> None:
         self._final[call] = state
-        self._duration_s[call] = _or_nan(row.get("duration_s"))
-        self._queued_s[call] = _or_nan(row.get("queued_s"))
-        self._cpu_s[call] = _or_nan(row.get("cpu_s"))
-        self._memory[call] = number_in(row, "peak_memory")
+        for key, column in self._measured.items():
+            column[call] = _or_nan(row.get(key))
         many = bundled(row) if "calls" in row else None
         if many is not None:
             self._bundles[call] = many
@@ -152,25 +152,21 @@ class RecordedTasks:
         del states[""]
         return +states
 
-    def durations_s(self, calls: Iterable[int]) -> list[float]:
-        """Return the measured running times of tasks in seconds, including those in bundles."""
+    def measured(self, measurement: Measurement, calls: Iterable[int]) -> list[float]:
+        """Return the measured values of tasks, including those in bundles."""
+        key, column = measurement.key, self._measured[measurement.key]
         found: list[float] = []
         for call in calls:
-            many = self._bundles.get(call)
-            if many is not None:
+            value, many = column[call], self._bundles.get(call)
+            if many is not None and key == "duration_s":
                 found += many.durations_s
-            elif not isnan(length := self._duration_s[call]):
-                found.append(length)
+            elif isnan(value):
+                continue
+            elif many is None:
+                found.append(value)
+            elif many.calls:
+                found += [measurement.of_one(value, many.calls)] * many.calls
         return found
-
-    def queued_s(self, calls: Iterable[int]) -> list[float]:
-        return [value for call in calls if not isnan(value := self._queued_s[call])]
-
-    def cpu_s(self, calls: Iterable[int]) -> list[float]:
-        return [value for call in calls if not isnan(value := self._cpu_s[call])]
-
-    def peak_memory(self, calls: Iterable[int]) -> list[float]:
-        return [value for call in calls if (value := self._memory[call]) is not None]
 
     def reruns(self) -> dict[str, list[str]]:
         """Map the ids of tasks that started more than once to the reasons of their reruns."""
@@ -179,6 +175,53 @@ class RecordedTasks:
             for task_id, call in self._numbers.items()
             if self._starts[call] > 1 or call in self._reasons
         }
+
+
+class WorkSpan:
+    """Time from the first submission of a run's tasks to their last finish."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._submitted, self._ended = inf, -inf
+        self.add(rows)
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            self.add_state(row.get("state"), row.get("timestamp"))
+
+    def add_state(self, state: object, moment: object) -> None:
+        """Add a task's state and its time in epoch seconds. Other values are ignored."""
+        if state == "submitted":
+            if isinstance(moment, (float, int)) and -_LARGEST < moment < self._submitted:
+                self._submitted = moment
+        elif (
+            state in ("succeeded", "failed")
+            and isinstance(moment, (float, int))
+            and self._ended < moment < _LARGEST
+        ):
+            self._ended = moment
+
+    def parts(self, workers: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
+        """Return the seconds of start-up, and from then to the last finish. None without tasks.
+        Start-up lasts from the first request of a worker, or the first submission if no worker was
+        requested before, until the first worker has connected.
+        """
+        begin, end = self._submitted, self._ended
+        if begin == inf or end == -inf:
+            return None
+        moments: dict[str, list[float]] = {"requested": [], "started": []}
+        for row in workers:
+            event, moment = row.get("event"), number_in(row, "timestamp")
+            if moment is not None and event in ("requested", "started"):
+                moments[event].append(moment)
+        connected = min(moments["started"], default=begin)
+        before = max(0.0, min(connected, begin) - min(moments["requested"], default=begin))
+        first = min(max(begin, connected), max(begin, end))
+        return before + first - begin, max(0.0, end - first)
+
+    def seconds(self, workers: Iterable[Mapping[str, Any]]) -> float | None:
+        """Return the seconds of both parts together, or None without tasks."""
+        parts = self.parts(workers)
+        return None if parts is None else sum(parts)
 
 
 def number_in(row: Mapping[str, Any], key: str, most: float = _LARGEST) -> float | None:

@@ -37,7 +37,7 @@ from scalable.runs.streams import (
     stream_path,
     write_fully,
 )
-from scalable.runs.summarizing import summary_of
+from scalable.runs.summary import summary_of
 
 logger = logging.getLogger("scalable.runs")
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scalable.frames import own_frame_in
 from scalable.model import FailureDetails
+from scalable.model.codec import Noun
+from scalable.views.columns import cause_of
 
 
 @dataclass(frozen=True)
-class FailedRow:
+class FailedRow(Noun):
     """Row of ``failures.jsonl``: a failed task, a lost worker, or a degraded pool."""
 
     failure_class: str
@@ -29,13 +31,10 @@ class FailedRow:
     details: FailureDetails
     traceback: str | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class FailureCause:
-    """Failures of one class at one code location."""
+    """Failures with one cause, see :func:`.cause_of`."""
 
     failure_class: str
     #: Frame of the user's code, if known.
@@ -72,19 +71,20 @@ def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
 
 
 def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[FailureCause, ...]:
-    """Group failures by class and code location, the most frequent cause first."""
-    groups: dict[tuple[str, str | None], list[FailedRow]] = {}
+    """Group failures by cause, the most frequent cause first."""
+    groups: dict[str, list[FailedRow]] = {}
     for failed in failed_rows(rows):
-        groups.setdefault((failed.failure_class, failed.details.frame), []).append(failed)
+        cause = cause_of(failed.failure_class, failed.details.frame, failed.message)
+        groups.setdefault(cause, []).append(failed)
     found = [
         FailureCause(
-            failure_class=name,
-            frame=frame,
+            failure_class=group[0].failure_class,
+            frame=group[0].details.frame,
             count=sum(failed.count for failed in group),
             task_names=tuple(dict.fromkeys(f.task_name for f in group if f.task_name)),
             failures=tuple(sorted(group, key=lambda failed: failed.traceback is None)),
         )
-        for (name, frame), group in groups.items()
+        for group in groups.values()
     ]
     return tuple(sorted(found, key=lambda cause: -cause.count))
 

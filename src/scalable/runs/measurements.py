@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from scalable.runs.calls import each_call, number_in, outcomes_in, text_in
+from scalable.runs.calls import WorkSpan, each_call, number_in, outcomes_in, text_in
 
 #: Maximum number of tasks that a large run keeps for plans: of one name (as many as a task model
 #: keeps), of all names together, and of each of very many names.
@@ -180,43 +180,6 @@ class RunMeter:
         for kept in self._calls.values():
             too_many = self._sampled and len(kept) > most
             yield from self._chance.sample(kept, most) if too_many else kept
-
-
-class WorkSpan:
-    """Time span of all tasks of a run, collected from the rows of ``tasks.jsonl``."""
-
-    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._submitted: float | None = None
-        self._ended: float | None = None
-        self.add(rows)
-
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        for row in rows:
-            state = row.get("state")
-            if state == "submitted":
-                moment = _number(row, "timestamp")
-                if moment is not None and (self._submitted is None or moment < self._submitted):
-                    self._submitted = moment
-            elif state in ("succeeded", "failed"):
-                moment = _number(row, "timestamp")
-                if moment is not None and (self._ended is None or moment > self._ended):
-                    self._ended = moment
-
-    def seconds(self, workers: Iterable[Mapping[str, Any]]) -> float | None:
-        """Return the seconds from the first submission to the last finish, or None without tasks.
-        If workers were requested before the first task, the first worker's start-up time is added.
-        """
-        begin, end = self._submitted, self._ended
-        if begin is None or end is None:
-            return None
-        moments: dict[str, list[float]] = {"requested": [], "started": []}
-        for row in workers:
-            event, moment = row.get("event"), _number(row, "timestamp")
-            if moment is not None and event in ("requested", "started"):
-                moments[event].append(moment)
-        started = min(moments["started"], default=begin)
-        before = max(0.0, min(started, begin) - min(moments["requested"], default=begin))
-        return max(0.0, end - begin) + before
 
 
 def _startups(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""Overview of all recorded runs, and their removal."""
+"""Overview of all recorded runs, search for one, and their removal."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import shutil
 import stat
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scalable.errors import RunError
 from scalable.files import read_regular
 from scalable.liveness import SILENCE_S
+from scalable.model.codec import Noun
+from scalable.runs.calls import number_in
 from scalable.runs.failed import text_or_none
 from scalable.runs.reading import last_write, read_run, read_status
 from scalable.runs.streams import RUN_FILE, SUMMARY_FILE, decode_object, stream_path
-from scalable.runs.summarizing import summarize
+from scalable.runs.summary import epoch, summarize
 
 logger = logging.getLogger("scalable.runs")
 
@@ -29,12 +30,10 @@ _COUNTED_BYTES = 50_000_000
 #: Prefix of the name that a directory gets before it is removed.
 _REMOVED = ".removed-"
 _NAME = "run-*"
-#: Recorded numbers larger than this are ignored.
-_MOST = 1e100
 
 
 @dataclass(frozen=True)
-class RunOverview:
+class RunOverview(Noun):
     """One run in a list of runs. None means unknown."""
 
     run_id: str
@@ -52,9 +51,6 @@ class RunOverview:
     failed: int | None = None
     path: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def run_overviews(runs_dir: str | os.PathLike[str]) -> tuple[list[RunOverview], list[str]]:
     """Return all runs, the latest first, and messages about unreadable ones."""
@@ -66,7 +62,7 @@ def run_overviews(runs_dir: str | os.PathLike[str]) -> tuple[list[RunOverview], 
         except (RunError, OSError) as error:
             faults.append(str(error))
             continue
-        found.append((_epoch(run.started_at), run))
+        found.append((epoch(run.started_at) or 0.0, run))
     found.sort(key=lambda pair: (pair[0], pair[1].run_id), reverse=True)
     return [run for _, run in found], faults
 
@@ -84,8 +80,8 @@ def _overview(path: Path) -> RunOverview:
         target=text_or_none(run.get("target")) or "",
         state=state,
         started_at=text_or_none(run.get("started_at")),
-        duration_s=_number(summary.get("duration_s")),
-        cost=_number(paid.get("actual")),
+        duration_s=number_in(summary, "duration_s"),
+        cost=number_in(paid, "actual"),
         currency=text_or_none(paid.get("currency")),
         calls=None if states is None else sum(_count(value) for value in states.values()),
         failed=None if states is None else _count(states.get("failed")),
@@ -132,7 +128,7 @@ def chosen_runs(
     for place, run in enumerate(runs):
         if keep is not None and place < keep:
             continue
-        if older_than_s is not None and moment - _epoch(run.started_at) <= older_than_s:
+        if older_than_s is not None and moment - (epoch(run.started_at) or 0.0) <= older_than_s:
             continue
         reason = _stays(Path(run.path))
         if reason is None:
@@ -195,19 +191,57 @@ def _is_no_directory_of_ours(path: Path) -> str | None:
     return f"its {RUN_FILE} is a symbolic link" if (path / RUN_FILE).is_symlink() else None
 
 
-def _epoch(moment: str | None) -> float:
-    try:
-        read = datetime.fromisoformat(moment or "")
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
-
-
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+# Search -------------------------------------------------------------------------------------------
+
+LATEST = "latest"
+_LISTED = 5
+
+
+def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
+    """Return the directories of all readable runs, the latest first, or [] if there are none."""
+    starts = {path: _started_at(path) for path in Path(runs_dir).glob("run-*")}
+    known = [(start, path) for path, start in starts.items() if start is not None]
+    return [path for _, path in sorted(known, reverse=True)]
+
+
+def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Path:
+    """Return the run with an id or unique prefix, by default the latest. May raise RunError."""
+    runs = list_runs(runs_dir)
+    where = Path(runs_dir).absolute()
+    prefix = "" if run_id in (None, LATEST) else str(run_id)
+    matches = [path for path in runs if path.name.startswith(prefix)]
+    damaged = [path for path in where.glob("run-*") if path.name.startswith(prefix)]
+    if damaged and not matches:
+        read_run(max(damaged))  # raises its fault
+    if not runs:
+        raise RunError(
+            f"{where} contains no recorded run",
+            hint="record one with `scalable run`, or set another directory with --runs-dir "
+            "or SCALABLE_RUNS_DIR",
+        )
+    if run_id in (None, LATEST):
+        return runs[0]
+    exact = [path for path in matches if path.name == run_id]
+    if len(exact or matches) == 1:
+        return (exact or matches)[0]
+    if matches:
+        raise RunError(f"several runs start with {run_id!r}", hint=_listing(matches))
+    raise RunError(f"{where} contains no run {run_id!r}", hint=_listing(runs))
+
+
+def _listing(runs: list[Path]) -> str:
+    names = ", ".join(path.name for path in runs[:_LISTED])
+    more = len(runs) - _LISTED
+    return f"recorded runs: {names}" + (f" and {more} more" if more > 0 else "")
+
+
+def _started_at(path: Path) -> float | None:
+    try:
+        run = decode_object(read_regular(path / RUN_FILE))
+    except OSError:
         return None
-    return float(value) if abs(value) < 1e100 else None
+    return None if run is None else epoch(run.get("started_at")) or 0.0

@@ -4,15 +4,19 @@ If the writer crashes, a file may have an incomplete last line, which is skipped
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from scalable.errors import RunError
 from scalable.files import read_regular
 from scalable.liveness import process_gone
+from scalable.runs.calls import FINAL_STATES, FOUND, text_in
 from scalable.runs.streams import (
     LOCK_FILE,
     PLAN_FILE,
@@ -131,12 +135,22 @@ def _read_run_file(directory: Path) -> Row:
     data = _read(directory / RUN_FILE)
     run = decode_object(data)
     if run is None:
-        fault = "is not a JSON object" if data else "is missing or empty"
+        fault = f"{RUN_FILE}{_fault_in(data)}" if data else f"{RUN_FILE} is missing or empty"
         raise RunError(
-            f"{directory} is not a recorded run: its {RUN_FILE} {fault}",
+            f"{directory} is not a recorded run: its {fault}",
             hint="give the directory of one run, run-<time>-<project>-<hash>",
         )
     return run
+
+
+def _fault_in(data: bytes) -> str:
+    """Return the position and the reason why data is not a JSON object."""
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError) as error:
+        at = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        return f"{at} is damaged: {getattr(error, 'msg', error)}"
+    return " is not a JSON object"
 
 
 def _read(path: Path) -> bytes:
@@ -155,3 +169,89 @@ def last_write(directory: Path) -> float:
         except FileNotFoundError:
             continue
     return max(times)
+
+
+# Part of a record ---------------------------------------------------------------------------------
+
+_ENDED = FINAL_STATES | {FOUND}
+
+
+class RunPart:
+    """Rows added to a run after this object was created.
+    A detached cluster's run contains the tasks of all scripts that used the cluster.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        before = {
+            stream: StoredRows(stream_path(self.path, stream), complete=True) for stream in STREAMS
+        }
+        self._begins = {stream: rows.end for stream, rows in before.items()}
+        self._others: set[str | None] = _follow(set(), before["tasks"])
+        self._present = _present(before["workers"])
+        self._began = datetime.now(UTC)
+        #: Unfinished tasks of this part in the rows that were read so far, and the end position of
+        #: these rows.
+        self._open: set[str | None] = set()
+        self._followed = self._begins["tasks"]
+
+    def read(self, status: str | None = None, exit_code: int | None = None) -> RunRecord:
+        """Return the run's record with the new rows only. May raise RunError.
+        Earlier tasks are left out, and workers that connected earlier are included. ``status``
+        and ``exit_code`` describe the part. None stands for the run's value.
+        """
+        whole = read_run(self.path)
+        ended_at = None if status is None else datetime.now(UTC).isoformat()
+        times = {"started_at": self._began.isoformat(), "ended_at": ended_at}
+        keep = {
+            "tasks": self._is_own,
+            "failures": lambda row: _task_of(row) not in self._others,
+        }
+        new: dict[str, Any] = {
+            stream: StoredRows(stream_path(self.path, stream), begin, keep=keep.get(stream))
+            for stream, begin in self._begins.items()
+        }
+        return replace(
+            whole,
+            run={**whole.run, **times, "exit_code": exit_code},
+            status=status or whole.status,
+            **new | {"workers": [*self._present, *new["workers"]]},
+        )
+
+    def has_ended(self) -> bool:
+        """Return whether all tasks of the part have finished, according to the record."""
+        rows = StoredRows(stream_path(self.path, "tasks"), self._followed, complete=True)
+        self._followed = rows.end
+        _follow(self._open, filter(self._is_own, rows))
+        return not self._open
+
+    def _is_own(self, row: Row) -> bool:
+        """Return False for rows of tasks that were submitted before the part, otherwise True."""
+        return text_in(row, "task_id") not in self._others
+
+
+def _follow(unended: set[str | None], rows: Iterable[Row]) -> set[str | None]:
+    """Update the set of unfinished tasks from rows, and return it."""
+    for row in rows:
+        task_id = text_in(row, "task_id")
+        if text_in(row, "state") in _ENDED:
+            unended.discard(task_id)
+        elif task_id is not None:
+            unended.add(task_id)
+    return unended
+
+
+def _present(rows: Iterable[Row]) -> list[Row]:
+    """Return the ``started`` rows of the connected workers."""
+    started: dict[Any, Row] = {}
+    for row in rows:
+        if row.get("event") == "started":
+            started[row.get("worker")] = row
+        elif row.get("event") == "removed":
+            started.pop(row.get("worker"), None)
+    return list(started.values())
+
+
+def _task_of(failure: Mapping[str, Any]) -> str | None:
+    details = failure.get("details")
+    return text_in(details, "task_id") if isinstance(details, Mapping) else None

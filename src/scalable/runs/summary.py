@@ -1,34 +1,23 @@
-"""Dataclasses of a run's summary."""
+"""Summaries of runs, computed from their records. Incomplete rows are tolerated. Does no I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
-from scalable.model.cache_outcomes import CacheTotals
-from scalable.quantiles import Durations, Quantiles
-
-
-@dataclass(frozen=True)
-class TaskNameSummary:
-    """Summary of the tasks of one name. Values that were not measured are None."""
-
-    #: Number of tasks, without cache hits.
-    count: int
-    #: Tasks whose last final state is failed.
-    failed: int
-    #: Tags of the tasks, in alphabetical order.
-    tags: tuple[str, ...]
-    #: Running times (without queue time) of the tasks that succeeded or failed.
-    duration_s: Durations | None
-    queued_s: Quantiles | None
-    #: Peak memory of one task, in bytes.
-    peak_memory: Quantiles | None
-    #: CPU seconds of all tasks together.
-    cpu_s: float | None
-    #: Number of cache hits.
-    found: int = 0
+from scalable.model.cache_outcomes import CacheTally, CacheTotals
+from scalable.model.codec import Noun
+from scalable.model.overview import MEASUREMENTS, TaskCounts, TaskOverview, TaskSums
+from scalable.quantiles import Quantiles, Sum
+from scalable.runs.calls import FOUND, RecordedTasks, number_in, outcomes_in
+from scalable.runs.failed import FailedRow, failed_rows, text_or_none
+from scalable.runs.reading import RunRecord
+from scalable.runs.streams import STREAMS
+from scalable.views.columns import TaskRow
 
 
 @dataclass(frozen=True)
@@ -79,7 +68,7 @@ class FailureSummary:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Noun):
     """Summary of a run. None means unknown."""
 
     run_id: str
@@ -91,13 +80,16 @@ class Summary:
     #: Start time (ISO 8601, UTC). ``ended_at`` has the same form.
     started_at: str | None
     ended_at: str | None
-    #: Seconds until the run finished, or until its last row if no finish is recorded.
+    #: Seconds of the session until it finished, or until its last row if no finish is recorded.
     duration_s: float | None
+    #: Seconds of start-up, and from then until the last task finished. See :class:`.WorkSpan`.
+    startup_s: float | None = None
+    time_s: float | None = None
     #: Number of tasks by last final state (succeeded, failed, cancelled or found), or by last state
     #: if none is final.
     tasks: Mapping[str, int] = field(default_factory=dict)
     #: In the order of the first rows. ``workers`` (by tag) have the same order.
-    task_names: Mapping[str, TaskNameSummary] = field(default_factory=dict)
+    task_names: Mapping[str, TaskRow] = field(default_factory=dict)
     workers: Mapping[str, PoolSummary] = field(default_factory=dict)
     scaling: ScalingSummary = field(default_factory=ScalingSummary)
     #: Rows of ``scaling.jsonl``: each change of a pool's desired count, with source and reason.
@@ -121,11 +113,20 @@ class Summary:
     malformed_lines: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self, dict_factory=_with_lists)
+        """Return the attributes as plain JSON values."""
+        tasks = {name: _plain(row) for name, row in self.task_names.items()}
+        return {**super().to_dict(), "task_names": tasks}
 
 
-def _with_lists(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in items}
+def _plain(row: TaskRow) -> dict[str, Any]:
+    counts = row.task.counts
+    measured: dict[str, Any] = {}
+    for each in MEASUREMENTS:
+        tasks, total = row.task.sums[each.key]
+        value = vars(row.quantiles[each.key]) if each.quantiles and tasks else total
+        measured[each.key] = value if tasks else None
+    first = {"count": row.count, "failed": counts.failed, "counts": counts.to_dict()}
+    return {**first, "tags": list(row.tags), **measured, "found": counts.cached}
 
 
 # Costs --------------------------------------------------------------------------------------------
@@ -133,6 +134,8 @@ def _with_lists(items: list[tuple[str, Any]]) -> dict[str, Any]:
 #: Event of the rows about the cost of a machine. The last row of a machine counts.
 BILLED = "billed"
 CURRENCY = "USD"
+#: Recorded costs larger than this are ignored.
+_MOST = 1e18
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ def cost_of(rows: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> CostS
     """Return a run's cost from ``workers.jsonl`` and ``plan.json``, or None if not counted."""
     last: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in rows:
-        if row.get("event") == BILLED and _number(row.get("cost")) is not None:
+        if row.get("event") == BILLED and number_in(row, "cost", _MOST) is not None:
             last[str(row.get("manager")), str(row.get("worker"))] = row
     if not last:
         return None
@@ -169,10 +172,13 @@ def cost_of(rows: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> CostS
     actual = idle = scheduler = 0.0
     budget = None
     for (manager, _), row in last.items():
-        cost, unused = _number(row.get("cost")) or 0.0, _number(row.get("idle_cost")) or 0.0
+        cost, unused = (
+            number_in(row, "cost", _MOST) or 0.0,
+            number_in(row, "idle_cost", _MOST) or 0.0,
+        )
         actual, idle = actual + cost, idle + unused
         if not manager:
-            scheduler, budget = scheduler + cost, _number(row.get("budget"))
+            scheduler, budget = scheduler + cost, number_in(row, "budget", _MOST)
             continue
         tag = str(row.get("tag"))
         by_tag[tag] = by_tag.get(tag, 0.0) + cost
@@ -197,15 +203,215 @@ def _planned(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, float]
     if not isinstance(predicted, Mapping) or predicted.get("unit") != CURRENCY:
         return None, None
     # The bill includes started workers. Older plans do not have it.
-    billed = _number(predicted.get("billed"))
+    billed = number_in(predicted, "billed", _MOST)
     between = predicted.get("interval" if billed is None else "billed_interval")
-    bounds = [_number(value) for value in between] if isinstance(between, list) else []
+    bounds = (
+        [number_in({"": value}, "", _MOST) for value in between]
+        if isinstance(between, list)
+        else []
+    )
     low, high = bounds if len(bounds) == 2 else (None, None)
     interval = None if low is None or high is None else (low, high)
-    return _number(predicted.get("expected")) if billed is None else billed, interval
+    return number_in(predicted, "expected", _MOST) if billed is None else billed, interval
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+# Computation --------------------------------------------------------------------------------------
+
+#: Reason in the ``removed`` row of a worker that stayed until the session closed.
+REASON_CLOSED = "closed"
+#: First word of the reason in the ``removed`` row of a worker that was lost.
+REASON_LOST = "lost"
+#: Tag that stands for rows without a tag.
+NO_TAG = "(no tag)"
+
+_STATES = ("succeeded", "failed", "cancelled", FOUND, "running", "submitted")
+
+
+def summarize(record: RunRecord) -> Summary:
+    """Return the summary of a run. Rows without the required keys are skipped."""
+    return summary_of(record, RecordedTasks(record.tasks))
+
+
+def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
+    """Return the summary of a run from its record and its already collected tasks."""
+    run = record.run
+    found = _found(record.remembered)
+    by_name = calls.by_name()
+    of_names = {name: calls.states(numbers) for name, numbers in by_name.items()}
+    states = sum(of_names.values(), Counter[str]())
+    reruns = calls.reruns()
+    startup_s, time_s = calls.work.parts(record.workers) or (None, None)
+    if hits := sum(tags.total() for tags in found.values()):
+        states[FOUND] = hits
+    order = [state for state in _STATES if state in states]
+    started, ended = text_or_none(run.get("started_at")), text_or_none(run.get("ended_at"))
+    exit_code = run.get("exit_code")
+    return Summary(
+        run_id=text_or_none(run.get("run_id")) or record.path.name,
+        project=text_or_none(run.get("project")) or "",
+        target=text_or_none(run.get("target")) or "",
+        provider=text_or_none(run.get("provider")) or "",
+        status=record.status,
+        started_at=started,
+        ended_at=ended,
+        duration_s=_duration(started, ended, record, calls),
+        startup_s=startup_s,
+        time_s=time_s,
+        tasks={state: states[state] for state in [*order, *sorted(states.keys() - set(_STATES))]},
+        task_names={
+            name: _task_row(
+                name,
+                calls,
+                by_name.get(name, ()),
+                of_names.get(name, Counter()),
+                found.get(name, Counter()),
+            )
+            for name in dict.fromkeys([*by_name, *found])
+        },
+        workers=_pools(record.workers),
+        scaling=ScalingSummary(
+            scale_up=sum(row.get("action") == "scale-up" for row in record.scaling),
+            scale_down=sum(row.get("action") == "scale-down" for row in record.scaling),
+        ),
+        scaling_changes=tuple(record.scaling),
+        failures=_failures(record.failures),
+        cost=cost_of(record.workers, record.plan),
+        artifacts=tuple(record.artifacts),
+        reruns=tuple(reruns),
+        rerun_reasons=dict(Counter(chain.from_iterable(reruns.values())).most_common()),
+        remembered=totals_of(record.remembered),
+        exit_code=exit_code if isinstance(exit_code, int) else None,
+        error=text_or_none(run.get("error")),
+        path=str(record.path),
+        malformed_lines=record.malformed_lines,
+    )
+
+
+def _found(rows: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str | None]]:
+    """Map task names and tags to the number of cache hits."""
+    found: dict[str, Counter[str | None]] = {}
+    for name, tag, outcome in outcomes_in(rows):
+        if outcome.is_hit:
+            found.setdefault(name, Counter())[tag] += outcome.count
+    return found
+
+
+#: States of tasks in a record, and in an overview.
+_COUNTED = {"succeeded": "done", "submitted": "queued", FOUND: "cached"}
+
+
+def counts_of(states: Mapping[str, int]) -> TaskCounts:
+    """Return the numbers of a run's tasks by state as in an overview."""
+    counts: Counter[str] = Counter()
+    for state, count in states.items():
+        counts[_COUNTED.get(state, state)] += count
+    return TaskCounts(**{state: counts[state] for state in vars(TaskCounts())})
+
+
+def _task_row(
+    name: str,
+    calls: RecordedTasks,
+    numbers: Sequence[int],
+    states: Counter[str],
+    found: Counter[str | None],
+) -> TaskRow:
+    tags = tuple(sorted(calls.tags(numbers) | {*filter(None, found)}))
+    sums, quantiles = TaskSums(), {}
+    for measurement in MEASUREMENTS:
+        if values := calls.measured(measurement, numbers):
+            sums[measurement.key] = Sum.of(values)
+            if measurement.quantiles and (spread := Quantiles.of(values)):
+                quantiles[measurement.key] = spread
+    counts = replace(counts_of(states), cached=found.total())
+    return TaskRow(TaskOverview(name, ", ".join(tags) or None, counts, sums), quantiles, tags)
+
+
+def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
+    counts: dict[str, Counter[str]] = {}
+    # A restarted worker keeps its name, so the workers present are updated after each row.
+    present: dict[str, str] = {}
+    reasons: dict[str, Counter[str]] = {}
+    for row in rows:
+        worker, event = row.get("worker"), row.get("event")
+        if not isinstance(worker, str) or not isinstance(event, str) or event == BILLED:
+            continue
+        tag = present.get(worker) or text_or_none(row.get("tag")) or NO_TAG
+        count = counts.setdefault(tag, Counter())
+        if event == "requested":
+            count["requested"] += 1
+        elif event == "started" and worker not in present:
+            present[worker] = tag
+            count["started"] += 1
+        elif event == "removed" and worker in present:
+            del present[worker]
+            reason = text_or_none(row.get("reason")) or ""
+            count["removed"] += reason != REASON_CLOSED
+            if reason.startswith(REASON_LOST):
+                count["lost"] += 1
+                why = reason.removeprefix(REASON_LOST).lstrip(": ") or "reason not known"
+                reasons.setdefault(tag, Counter())[why] += 1
+    return {
+        tag: PoolSummary(
+            started=count["started"],
+            removed=count["removed"],
+            final=count["started"] - count["removed"],
+            requested=count["requested"],
+            lost=count["lost"],
+            lost_reasons=dict(reasons.get(tag, {})),
+        )
+        for tag, count in counts.items()
+    }
+
+
+def _failures(rows: Iterable[dict[str, Any]]) -> FailureSummary:
+    counts: Counter[str] = Counter()
+    first: dict[str, FailedRow] = {}
+    for failed in failed_rows(rows):
+        counts[failed.failure_class] += failed.count
+        first.setdefault(failed.failure_class, failed)
+    return FailureSummary(
+        counts.total(),
+        {
+            name: FailureClass(
+                count=count,
+                message=first[name].message,
+                frame=first[name].details.frame,
+                task_id=first[name].task_id,
+                arguments=first[name].details.arguments,
+                worker=first[name].details.worker,
+                tries=first[name].details.tries,
+            )
+            for name, count in counts.most_common()
+        },
+    )
+
+
+def _duration(
+    started: str | None, ended: str | None, record: RunRecord, calls: RecordedTasks
+) -> float | None:
+    start, end = epoch(started), epoch(ended)
+    if end is None:
+        others = (row for stream in STREAMS if stream != "tasks" for row in getattr(record, stream))
+        moments = (calls.last_moment, *(number_in(row, "timestamp") for row in others))
+        end = max((moment for moment in moments if moment is not None), default=None)
+    return None if start is None or end is None else max(0.0, end - start)
+
+
+def epoch(moment: object) -> float | None:
+    """Return a recorded time (ISO 8601) in seconds since 1970, or None if it is none."""
+    try:
+        read = datetime.fromisoformat(str(moment))
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None
-    return float(value) if abs(value) < 1e18 else None
+
+
+# Cached results -----------------------------------------------------------------------------------
+
+
+def totals_of(rows: Iterable[Mapping[str, Any]]) -> CacheTotals:
+    """Return the totals of the outcomes in rows of ``remembered.jsonl``."""
+    tally = CacheTally()
+    for name, _, outcome in outcomes_in(rows):
+        tally.add(name, outcome)
+    return tally.totals()

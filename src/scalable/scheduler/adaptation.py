@@ -21,7 +21,7 @@ from scalable.scaling.policy import Claim, PoolObjective, PoolScaler, TargetDura
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy, PoolView
 from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, Slots, coming
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
-from scalable.scheduler.pool_facts import ClusterState
+from scalable.scheduler.cluster_state import ClusterState
 from scalable.scheduler.task_log import (
     READY,
     EndedTask,

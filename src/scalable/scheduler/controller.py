@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -23,14 +24,14 @@ from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
 from scalable.protocol.pools import AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.adaptation import Adaptation
+from scalable.scheduler.cluster_state import ClusterState
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.explaining import Explainer, WaitingCalls
+from scalable.scheduler.explaining import Explainer, WaitingTasks
 from scalable.scheduler.limits import Limits
 from scalable.scheduler.managers import LEASE_S, AttachedManagers, Demand
 from scalable.scheduler.overviews import Overviews, WorkerRows
-from scalable.scheduler.pool_facts import ClusterState
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.task_views import CallViews
+from scalable.scheduler.task_views import TaskViews
 from scalable.scheduler.worker_losses import WorkerLosses
 
 logger = logging.getLogger("scalable.scheduler")
@@ -71,13 +72,13 @@ class Controller(ClusterState, SchedulerPlugin):
         #: Scales the adaptive pools.
         self.adaptation = Adaptation(self)
         self._explainer = Explainer(self, self.overviews.recent)
-        self._waiting = WaitingCalls(scheduler, self._explainer.pools)
+        self._waiting = WaitingTasks(self._explainer.facts)
         self.event_listeners.append(self._waiting.event)
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
             retrying.may_have_workers = self.may_have_workers
         self._versions = WorkerVersions()
         WorkerRows(self)
-        CallViews(scheduler, self._explainer, self.overviews.recent)
+        TaskViews(scheduler, self._explainer, self.overviews.recent)
         self._offer_handlers()
         # Clients check this entry before they call a handler, because a scheduler logs a traceback
         # when a client calls a handler that does not exist.
@@ -90,6 +91,9 @@ class Controller(ClusterState, SchedulerPlugin):
         self._check.start()
         self._sampling.start()
 
+    def _status_with_tasks(self) -> dict[str, Any]:
+        return {**self.status(), "tasks": asdict(self.overviews.present().counts)}
+
     def _offer_handlers(self) -> None:
         removals = self.removals
         offer(
@@ -99,7 +103,7 @@ class Controller(ClusterState, SchedulerPlugin):
                 Handler.BEGIN: removals.records.begin,
                 Handler.NOTICE: removals.notice,
                 Handler.POOLS: lambda: pools_to_dict(self.pools()),
-                Handler.STATUS: self.status,
+                Handler.STATUS: self._status_with_tasks,
                 Handler.SCALE: self.scale,
                 Handler.APPLY: self.apply,
                 Handler.ADAPT: self._adapt_remotely,

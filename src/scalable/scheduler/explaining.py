@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import heapq
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -12,6 +13,7 @@ from itertools import chain, islice
 from typing import Any
 
 from distributed import Scheduler
+from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.dask_compat.scheduler import (
@@ -25,24 +27,32 @@ from scalable.dask_compat.tasks import (
     counts_of_waiting,
     queued_tasks,
     since_no_worker,
+    usual_duration,
 )
-from scalable.errors import ClusterError, NoWorkersError
+from scalable.errors import ClusterError
 from scalable.frames import own_frame_in
-from scalable.model import PoolStatus
+from scalable.model import PoolStatus, Starting
 from scalable.protocol.events import FAILED_START, Event
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
+from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
-from scalable.protocol.pools import UNTAGGED, fits, shown, slots_of
+from scalable.protocol.pools import UNTAGGED, slots_of
+from scalable.scaling.task_model import Kind, TaskModel
+from scalable.scheduler.cluster_state import ClusterState, name_of
 from scalable.scheduler.overviews import KEPT, RecentEvents
-from scalable.scheduler.pool_facts import ClusterState, PoolReader, name_of
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_log import EndedTask, TaskLog, running_tasks
-from scalable.views import impossible
-from scalable.views.explanation import Explanation, Explanations, Reason
-from scalable.views.facts import CallFacts, Failure, NeededCall, NextTry, PoolFacts, UnmetNeed
-from scalable.views.pool_reasons import explain_pool, without_workers
-from scalable.views.task_reasons import explain_call
+from scalable.units import counted
+from scalable.views.explanation import (
+    Explanation,
+    Explanations,
+    Failure,
+    PoolFacts,
+    SlotHolder,
+    TaskFacts,
+    UnmetNeed,
+)
+from scalable.views.reasons import Cause, error_of, explain_pool, explain_task, without_worker
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -52,6 +62,10 @@ SHOWN_NEEDED, LOOKED_NEEDED = 10, 1000
 LOOKED_BEFORE = 20_000
 #: Maximum number of characters of an error's message.
 LONGEST_MESSAGE = 500
+#: Maximum number of running tasks in the facts about a pool.
+SHOWN_RUNNING = 20
+#: States of needed tasks, in the order in which they are named.
+_ORDER = ("failed", "needs", "no-worker", "lost", "assigned", "running")
 
 
 def asked_tag(task: TaskState, pools: Mapping[str, Any]) -> str:
@@ -61,134 +75,192 @@ def asked_tag(task: TaskState, pools: Mapping[str, Any]) -> str:
     return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
 
 
-def ask_of(task: TaskState, scheduler: Scheduler, pools: Mapping[str, Any]) -> UnmetNeed:
-    """Return the requirements of a task that no worker meets."""
-    asked = task.resource_restrictions or {}
-    able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
-    tags = tuple(tag for tag in asked if tag in pools)
-    named = set() if task.loose_restrictions else task.worker_restrictions or set()
-    tag = (task.annotations or {}).get(TAG_ANNOTATION)  # of a pool that does not exist
-    gone = named - scheduler.workers.keys()
-    unable = named and not gone and not any(ws.address in named for ws in able)
-    return UnmetNeed(
-        slots=max(1, slots_of(asked, asked_tag(task, pools))),
-        not_offered=tuple(
-            sorted(
-                str(r)
-                for r in asked
-                if r not in pools and r != tag and not scheduler.resources.get(r)
+class FactReader:
+    """Reads the facts about the pools and tasks of one cluster."""
+
+    def __init__(self, cluster: ClusterState) -> None:
+        self.cluster, self.scheduler = cluster, cluster.scheduler
+        self._log = TaskLog.of(cluster.scheduler)
+
+    # Pools ----------------------------------------------------------------------------------------
+
+    def pool(self, tag: str, pools: Mapping[str, PoolStatus]) -> PoolFacts:
+        """Return the facts about a pool, which may be unknown."""
+        cluster, scheduler, now = self.cluster, self.scheduler, time.monotonic()
+        status = pools.get(tag)
+        managers = [m for m in cluster.managers if tag in m.attachment.pools or tag in m.report]
+        workers = cluster.workers(tag, pools)
+        if not workers and tag == UNTAGGED:
+            workers = list(scheduler.workers.values())
+        if status is None and workers:  # workers that no manager has started
+            slots = max(_capacity(ws, tag) for ws in workers)
+            status = PoolStatus(wanted=len(workers), running=len(workers), slots=slots)
+        working = [ws for ws in workers if not cluster.removals.drains(ws)]
+        if status is not None:  # managers' reports arrive later than workers
+            here = max(status.running, len(working) - status.suspended)
+            status = replace(status, running=here)
+        busy, running, queued = self._load(working, tag)
+        adaptive = cluster.adaptation.pools.get(tag)
+        decision = None if adaptive is None else adaptive.decision
+        starts = cluster.starts[tag]
+        expected = [Starting(**m.attachment.starting).startup_s for m in managers]
+        name = getattr(scheduler, "cluster_name", "")
+        return PoolFacts(
+            tag=tag,
+            known_tags=tuple(sorted(pools)),
+            status=status,
+            managers=tuple(
+                {"id": m.attachment.manager, "state": m.state(now), "silent_s": now - m.last_seen}
+                for m in managers
+            ),
+            attached=len(cluster.managers),
+            awaits_managers=cluster.awaits_managers,
+            adaptive=None if adaptive is None else (adaptive.minimum, adaptive.maximum),
+            requested=None if decision is None else decision.workers,
+            decision="" if decision is None else decision.reason,
+            held=cluster.demand.held,
+            way_out=cluster.demand.way_out,
+            ending=cluster.ending,
+            cluster_name=name,
+            detached=bool(name),
+            wanted_in_all=sum(pool.wanted for pool in pools.values()),
+            # Each of several managers has a target with its own limit.
+            max_workers=(
+                getattr(scheduler, "max_workers", None) if len(cluster.managers) <= 1 else None
+            ),
+            limited_by=getattr(scheduler, "limited_by", "max_workers"),
+            launching_s=starts.longest_s(now),
+            usual_start_s=starts.typical_s(min(expected, default=0.0)) or None,
+            leaving={
+                str(ws.name): cluster.removals.why(ws)
+                for ws in workers
+                if cluster.removals.drains(ws)
+            },
+            paused=tuple(str(ws.name) for ws in working if ws.status is Status.paused),
+            busy_slots=busy,
+            slots=sum(_capacity(ws, tag) for ws in working),
+            running=running,
+            queued=queued,
+        )
+
+    def _load(
+        self, workers: list[WorkerState], tag: str
+    ) -> tuple[int, tuple[SlotHolder, ...], int]:
+        """Return a pool's taken slots, the tasks that take them, and the number of queued tasks."""
+        busy = queued = 0
+        oldest: list[tuple[float, TaskState, WorkerState]] = []
+        for ws in workers:
+            taken = count = 0
+            for task, since_s in running_tasks(ws):
+                taken += max(1, slots_of(task.resource_restrictions, tag))
+                oldest.append((since_s, task, ws))
+                count += 1
+            busy += min(taken, _capacity(ws, tag))
+            queued += len(ws.processing) - count
+        first = heapq.nlargest(SHOWN_RUNNING, oldest, key=lambda each: each[0])
+        running = (
+            SlotHolder(
+                *(str(task.key), name_of(task), tag, str(ws.name), since_s),
+                left_s=self._left_s(task, since_s),
             )
-        ),
-        apart=tags if len(tags) > 1 and not able else (),
-        restricted_to=tuple(sorted(named)),
-        gone=tuple(sorted(gone)),
-        unable=dict(asked) if unable else {},
-    )
+            for since_s, task, ws in first
+        )
+        return busy, tuple(running), queued
 
+    def _left_s(self, task: TaskState, since_s: float) -> float | None:
+        """Return the expected remaining seconds of a running task, or None if unknown."""
+        model: TaskModel = self.cluster.adaptation.model
+        kind = Kind(next(iter(task.resource_restrictions or ()), UNTAGGED), name_of(task))
+        if model.knows(kind):
+            return model.residual_s(kind, since_s)
+        mean = usual_duration(task)
+        return None if mean is None else max(0.0, mean - since_s)
 
-def _offers(worker: WorkerState, resources: Mapping[str, float]) -> bool:
-    return all(worker.resources.get(name, 0) >= amount for name, amount in resources.items())
+    # Tasks ----------------------------------------------------------------------------------------
 
+    def task(  # noqa: PLR0911 - a list of cases
+        self,
+        task: TaskState,
+        statuses: Mapping[str, PoolStatus],
+        pools: dict[str, PoolFacts] | None = None,
+    ) -> TaskFacts:
+        """Return the facts about a task. ``pools`` keeps the facts about pools for other tasks."""
+        call, tag = self._log.call(task.key), asked_tag(task, statuses)
+        bundle = 0 if call.bundle is None else call.calls
+        told = TaskFacts(str(task.key), name_of(task), tag, "", bundle=bundle)
+        if task.state in ("waiting", "released") and task.waiting_on:
+            return replace(told, state="needs", **self._needs(task))
+        if task.state in ("memory", "erred", "forgotten"):
+            return self._ended(task, told)
+        if pools is None or tag not in pools:  # slow: it reads all workers of the pool
+            pools = {} if pools is None else pools
+            pools[tag] = self.pool(tag, statuses)
+        told = replace(told, pool=pools[tag])
+        if task.state == "no-worker" and (coming := self.next_try(task.key)) is not None:
+            return replace(told, state="backoff", next_try=coming)
+        if task.state not in ("queued", "processing"):
+            since = since_no_worker(self.scheduler, task)
+            since_s = None if since is None else time.monotonic() - since
+            return replace(told, state="no-worker", ask=self._ask(task, statuses), since_s=since_s)
+        ready_s = None if call.ready_at is None else max(0.0, time.time() - call.ready_at)
+        told = replace(told, since_s=ready_s, parent=self._parent(call.parent))
+        if (worker := task.processing_on) is None:
+            return replace(told, state="queued", **_before(task, queued_tasks(self.scheduler)))
+        told, running = replace(told, worker=str(worker.name)), dict(running_tasks(worker))
+        if (since_s := running.get(task)) is not None:
+            left_s = self._left_s(task, since_s)
+            return self.running(replace(told, since_s=since_s, left_s=left_s), task.key)
+        before = _before(task, (t for t in worker.processing if t not in running))
+        return replace(told, state="assigned", **before)
 
-class CallReader:
-    """Reads the facts about the tasks of one cluster."""
+    def running(self, told: TaskFacts, key: Any) -> TaskFacts:
+        """Return the facts about a task as those of a running one, with its children."""
+        children = [child.key for child in self.children_of(key)]
+        child = str(children[0]) if children else ""
+        return replace(told, state="running", children=len(children), child=child)
 
-    def __init__(self, scheduler: Scheduler, pools: PoolReader) -> None:
-        self._scheduler, self._pools = scheduler, pools
-        self._log = TaskLog.of(scheduler)
-
-    def facts(
-        self, task: TaskState, statuses: Mapping[str, PoolStatus], *, pool: bool = True
-    ) -> CallFacts:
-        tag = asked_tag(task, statuses)
-        bundle = (task.annotations or {}).get(BUNDLE_ANNOTATION)
-        calls = 0 if bundle is None else int(bundle["calls"])
-        told: dict[str, Any] = {"key": str(task.key), "name": name_of(task)}
-        told |= {"tag": tag, "bundle": calls}
-        waits = task.state in ("no-worker", "queued", "processing")
-        if waits and pool:
-            told["pool"] = self._pools.facts(tag, statuses)
-        parent = self._parent(task.key)
-        match task.state:
-            case "waiting" | "released":
-                needs = self._needs(task)
-                return CallFacts(**told, state="needs" if needs else "no-worker", **needs)
-            case "no-worker" if (coming := self.next_try(task.key)) is not None:
-                return CallFacts(**told, state="backoff", next_try=coming)
-            case "no-worker":
-                ask = ask_of(task, self._scheduler, statuses)
-                since = since_no_worker(self._scheduler, task)
-                since_s = None if since is None else time.monotonic() - since
-                return CallFacts(**told, state="no-worker", ask=ask, since_s=since_s)
-            case "queued":
-                told |= self._before(task, queued_tasks(self._scheduler))
-                return CallFacts(**told, state="queued", since_s=self._ready_s(task), parent=parent)
-            case "processing":
-                return self._processing(task, told, parent)
-        return self._ended(task, told)
-
-    def _processing(self, task: TaskState, told: dict[str, Any], parent: str) -> CallFacts:
-        worker = task.processing_on
-        assert worker is not None
-        told["worker"] = str(worker.name)
-        running = dict(running_tasks(worker))
-        if task in running:
-            since_s = running[task]
-            left_s = self._pools.left_s(task, since_s)
-            children = [child.key for child in self.children_of(task.key)]
-            told |= {"children": len(children), "child": str(children[0]) if children else ""}
-            return CallFacts(**told, state="running", since_s=since_s, left_s=left_s)
-        told |= self._before(task, (t for t in worker.processing if t not in running))
-        return CallFacts(**told, state="assigned", since_s=self._ready_s(task), parent=parent)
-
-    def _before(self, task: TaskState, others: Iterable[TaskState]) -> dict[str, Any]:
-        mine = task.priority
-        if mine is None:
-            return {}
-        others = islice(others, LOOKED_BEFORE)
-        before = [t for t in others if t.priority is not None and t.priority < mine]
-        first = sorted(before, key=lambda t: t.priority or ())[:3] if len(before) < 1000 else []
-        return {"before": len(before), "first": tuple(str(t.key) for t in first)}
+    def _ask(self, task: TaskState, pools: Mapping[str, Any]) -> UnmetNeed:
+        """Return the requirements of a task that no worker meets."""
+        scheduler, asked = self.scheduler, task.resource_restrictions or {}
+        able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
+        tags = tuple(tag for tag in asked if tag in pools)
+        named = set() if task.loose_restrictions else task.worker_restrictions or set()
+        tag = (task.annotations or {}).get(TAG_ANNOTATION)  # of a pool that does not exist
+        gone = named - scheduler.workers.keys()
+        unable = named and not gone and not any(ws.address in named for ws in able)
+        others = [
+            r for r in asked if r not in pools and r != tag and not scheduler.resources.get(r)
+        ]
+        return UnmetNeed(
+            slots=max(1, slots_of(asked, asked_tag(task, pools))),
+            not_offered=tuple(sorted(map(str, others))),
+            apart=tags if len(tags) > 1 and not able else (),
+            restricted_to=tuple(sorted(named)),
+            gone=tuple(sorted(gone)),
+            unable=dict(asked) if unable else {},
+        )
 
     def _needs(self, task: TaskState) -> dict[str, Any]:
         needed = task.waiting_on or ()
-        if not needed:
-            return {}
-        order = ("failed", "waiting", "ready", "lost", "assigned", "running")
-        found = [self._need(other) for other in islice(needed, LOOKED_NEEDED)]
-        found.sort(key=lambda need: (order.index(need.state), need.key))
+        found = [_need(other) for other in islice(needed, LOOKED_NEEDED)]
+        found.sort(key=lambda need: (_ORDER.index(need.state), need.key))
         return {"needs": tuple(found[:SHOWN_NEEDED]), "needed": len(needed)}
 
-    @staticmethod
-    def _need(task: TaskState) -> NeededCall:
-        worker = task.processing_on
-        state = {"no-worker": "ready", "queued": "ready", "erred": "failed", "memory": "lost"}.get(
-            task.state, "waiting"
-        )
-        if worker is not None:
-            runs = any(task is other for other, _ in running_tasks(worker))
-            state = "running" if runs else "assigned"
-        return NeededCall(
-            str(task.key), name_of(task), state, "" if worker is None else str(worker.name)
-        )
-
-    def _ended(self, task: TaskState, told: dict[str, Any]) -> CallFacts:
+    def _ended(self, task: TaskState, told: TaskFacts) -> TaskFacts:
         row = self._log.profile(task.key)
-        since_s = None if row is None else max(0.0, time.time() - row["timestamp"])
         if row is not None:
-            told["worker"] = str(row["worker"] or "")
-        if task.state == "memory":
-            return CallFacts(**told, state="done", since_s=since_s)
-        if task.state != "erred":
-            return CallFacts(**told, state="cancelled")
-        return CallFacts(**told, state="failed", since_s=since_s, failure=self._failure(task))
+            since_s = max(0.0, time.time() - row["timestamp"])
+            told = replace(told, since_s=since_s, worker=str(row["worker"] or ""))
+        if task.state == "erred":
+            return replace(told, state="failed", failure=self._failure(task))
+        return replace(told, state="done" if task.state == "memory" else "cancelled")
 
     def _failure(self, task: TaskState) -> Failure:
         failed = FailedTask(task)
         call = self._log.call(failed.blamed or task.key)
         told = {"exception_text": failed.error, "traceback_text": failed.traceback}
         error, message = EndedTask(call, False, told).failure()
-        workers = self._scheduler.workers
+        workers = self.scheduler.workers
         names = [str(workers[w].name) if w in workers else w for w in failed.workers]
         if len(message) > LONGEST_MESSAGE:
             message = f"{message[:LONGEST_MESSAGE]}..."
@@ -201,27 +273,50 @@ class CallReader:
             blamed="" if failed.blamed is None else str(failed.blamed),
         )
 
-    # From the records of the tasks ---------------------------------------------------------------
-
-    def next_try(self, key: Any) -> NextTry | None:
-        retrying = getattr(self._scheduler, "retrying", None)
+    def next_try(self, key: Any) -> Any:
+        retrying = getattr(self.scheduler, "retrying", None)
         return retrying.next_try(key) if isinstance(retrying, Retrying) else None
 
-    def _ready_s(self, task: TaskState) -> float | None:
-        ready_at = self._log.call(task.key).ready_at
-        return None if ready_at is None else max(0.0, time.time() - ready_at)
-
     def _parent(self, key: Any) -> str:
-        parent = self._log.call(key).parent
-        task = None if parent is None else self._scheduler.tasks.get(parent)
-        return str(parent) if task is not None and task.state == "processing" else ""
+        task = None if key is None else self.scheduler.tasks.get(key)
+        return str(key) if task is not None and task.state == "processing" else ""
 
     def children_of(self, key: Any) -> list[TaskState]:
         """Return the unfinished tasks that a task has submitted."""
-        call = self._log.find(key)
-        keys = () if call is None else call.children or ()
-        tasks = [self._scheduler.tasks[k] for k in keys if k in self._scheduler.tasks]
-        return [t for t in tasks if t.state not in ("memory", "erred", "forgotten", "released")]
+        call, tasks = self._log.find(key), self.scheduler.tasks
+        found = [tasks[k] for k in (call and call.children) or () if k in tasks]
+        return [t for t in found if t.state not in ("memory", "erred", "forgotten", "released")]
+
+
+def _capacity(worker: WorkerState, tag: str) -> int:
+    return int(worker.resources.get(tag, 0)) if tag else worker.nthreads
+
+
+def _offers(worker: WorkerState, resources: Mapping[str, float]) -> bool:
+    return all(worker.resources.get(name, 0) >= amount for name, amount in resources.items())
+
+
+def _before(task: TaskState, others: Iterable[TaskState]) -> dict[str, Any]:
+    """Return how many of the first others go before a task, and the keys of some."""
+    mine = task.priority
+    if mine is None:
+        return {}
+    others = islice(others, LOOKED_BEFORE)
+    before = [t for t in others if t.priority is not None and t.priority < mine]
+    first = sorted(before, key=lambda t: t.priority or ())[:3] if len(before) < 1000 else []
+    return {"before": len(before), "first": tuple(str(t.key) for t in first)}
+
+
+def _need(task: TaskState) -> TaskFacts:
+    """Return key, name, state and worker of a task whose result another one needs."""
+    worker = task.processing_on
+    states = {"no-worker": "no-worker", "queued": "no-worker", "erred": "failed", "memory": "lost"}
+    state = states.get(task.state, "needs")
+    if worker is not None:
+        runs = any(task is other for other, _ in running_tasks(worker))
+        state = "running" if runs else "assigned"
+    where = "" if worker is None else str(worker.name)
+    return TaskFacts(str(task.key), name_of(task), "", state, worker=where)
 
 
 # Explanations -------------------------------------------------------------------------------------
@@ -230,8 +325,8 @@ class CallReader:
 ASK_TIMEOUT_S = 2.0
 #: Maximum number of workers that are contacted for one explanation.
 ASKED_WORKERS = 4
-#: Maximum number of waiting tasks that are examined, and of groups in an answer.
-LOOKED_CALLS, SHOWN_GROUPS = 20_000, 50
+#: Maximum number of queued tasks that are examined, and of groups in an answer.
+LOOKED_TASKS, SHOWN_GROUPS = 20_000, 50
 #: Maps the state of a task on its worker to the state in explanations.
 _ON_WORKER = {
     "executing": "running",
@@ -259,14 +354,25 @@ class Pace:
             self._began = time.monotonic()
 
 
+def _alike(task: TaskState) -> tuple[Any, ...]:
+    """Return what tasks have in common that wait for the same reason, from what is at hand."""
+    given = task.annotations or {}
+    return (
+        task.state,
+        given.get(TASK_ANNOTATION) or task.prefix.name,
+        given.get(TAG_ANNOTATION),
+        tuple((task.resource_restrictions or {}).items()),
+        frozenset(task.worker_restrictions or ()),
+    )
+
+
 class Explainer:
     """Explains the pools and tasks of one cluster."""
 
     def __init__(self, cluster: ClusterState, recent: RecentEvents) -> None:
         self._cluster, self._scheduler = cluster, cluster.scheduler
-        self.pools = PoolReader(cluster)
-        self._calls = CallReader(cluster.scheduler, self.pools)
-        self._forgotten = ForgottenCalls(cluster.scheduler, recent)
+        self.facts = FactReader(cluster)
+        self._forgotten = ForgottenTasks(cluster.scheduler, recent)
         offer(cluster.scheduler, {Handler.EXPLAIN: self.explain})
 
     async def explain(
@@ -277,32 +383,30 @@ class Explainer:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return :meth:`Explanations.to_dict`, by default for all pools and queued tasks.
+        """Return :meth:`Explanations.to_dict`, by default for all pools and unfinished tasks.
         ``name`` is a tag, a key, a unique prefix of a key, or a task name. ``in_client`` has
         ``key``, ``tag`` and ``before`` of a task that is queued in its client.
         """
         statuses = self._cluster.pools()
         cluster = cluster or getattr(self._scheduler, "cluster_name", "")
-        if in_client is not None:
-            of, before = str(in_client["tag"]), int(in_client["before"])
-            called, pool = str(in_client["key"]), self.pools.facts(of, statuses)
-            facts = CallFacts(called, called, of, "backlog", before=before, pool=pool)
-            return Explanations(calls=(explain_call(facts.of_cluster(cluster)),)).to_dict()
         if name is not None:
             tag, key = self._meant(name, statuses)
-        if key is not None:
-            facts = (await self._call(key, statuses)).of_cluster(cluster)
-            return Explanations(calls=(explain_call(facts),)).to_dict()
+        if in_client is not None:
+            of, before = str(in_client["tag"]), int(in_client["before"])
+            called, pool = str(in_client["key"]), self.facts.pool(of, statuses)
+            found = [TaskFacts(called, called, of, "backlog", before=before, pool=pool)]
+        elif key is not None:
+            found = [await self._task(key, statuses)]
+        if in_client is not None or key is not None:
+            return Explanations(tasks=_explained(found, cluster)).to_dict()
         tags = [tag] if tag is not None else [t for t in statuses if t] or [UNTAGGED]
-        pace, pools = Pace(), list[Explanation]()
+        pace, pools = Pace(), dict[str, PoolFacts]()
         for each in tags:
-            pools.append(
-                explain_pool(replace(self.pools.facts(each, statuses), cluster_name=cluster))
-            )
+            pools[each] = self.facts.pool(each, statuses)
             await pace.cooperative_yield()
-        groups = await self._groups(statuses, tag, pace)
-        calls = tuple(explain_call(facts.of_cluster(cluster)) for facts in groups)
-        return Explanations(tuple(pools), calls).to_dict()
+        told = [explain_pool(replace(pools[each], cluster_name=cluster)) for each in tags]
+        found = await self._groups(statuses, tag, pace, pools)
+        return Explanations(tuple(told), _explained(found, cluster)).to_dict()
 
     def _meant(self, name: str, statuses: Mapping[str, PoolStatus]) -> tuple[str | None, Any]:
         """Resolve a name to a tag or a key. The other element is None."""
@@ -321,29 +425,19 @@ class Explainer:
 
     # One task -----------------------------------------------------------------------------------
 
-    async def _call(self, key: Any, statuses: Mapping[str, PoolStatus]) -> CallFacts:
+    async def _task(self, key: Any, statuses: Mapping[str, PoolStatus]) -> TaskFacts:
         task = self._scheduler.tasks.get(key)
         if task is None:
             return self._forgotten.facts(str(key), statuses)
-        facts = self._calls.facts(task, statuses)
-        if task.state == "processing":
-            return await self._asked(task, facts, statuses)
-        return facts
-
-    async def _asked(
-        self, task: TaskState, facts: CallFacts, statuses: Mapping[str, PoolStatus]
-    ) -> CallFacts:
-        on = await self._states([task])
+        if task.state != "processing":
+            return self.facts.task(task, statuses)
+        state, lends = (await self._states([task])).get(key, ("", False))
+        facts = self.facts.task(task, statuses)
         if task.state != "processing":  # it has finished since
-            return self._calls.facts(task, statuses)
-        state, lends = on.get(task.key, ("", False))
+            return facts
         exact = _ON_WORKER.get(state, facts.state)
         if exact == "running" != facts.state:
-            children = self._calls.children_of(task.key)
-            child = str(children[0].key) if children else ""
-            return replace(
-                facts, state=exact, since_s=None, children=len(children), child=child, lends=lends
-            )
+            return replace(self.facts.running(facts, key), since_s=None, lends=lends)
         facts = replace(facts, state=exact, lends=lends)
         if exact == "assigned" and facts.pool is not None:
             return replace(facts, pool=await self._with_holders(facts.pool))
@@ -351,18 +445,12 @@ class Explainer:
 
     async def _with_holders(self, pool: PoolFacts) -> PoolFacts:
         """Mark the running tasks that hold their slots while waiting for other tasks."""
-        parents = [
-            task
-            for call in pool.running
-            if (task := self._task(call.key)) is not None and self._calls.children_of(task.key)
-        ]
+        tasks = (self._scheduler.tasks.get(each.key) for each in pool.running)
+        parents = [t for t in tasks if t is not None and self.facts.children_of(t.key)]
         on = await self._states(parents)
         holding = {str(key) for key, (_, lends) in on.items() if not lends}
-        running = tuple(replace(call, holds=call.key in holding) for call in pool.running)
+        running = tuple(replace(each, holds=each.key in holding) for each in pool.running)
         return replace(pool, running=running)
-
-    def _task(self, key: str) -> TaskState | None:
-        return self._scheduler.tasks.get(key)
 
     async def _states(self, tasks: Iterable[TaskState]) -> dict[Any, tuple[str, bool]]:
         """Map keys to each task's state on its worker, and to whether it has seceded."""
@@ -387,62 +475,37 @@ class Explainer:
     # Many tasks ---------------------------------------------------------------------------------
 
     async def _groups(
-        self, statuses: Mapping[str, PoolStatus], tag: str | None, pace: Pace
-    ) -> list[CallFacts]:
-        """Return the facts about the waiting tasks of one pool or of all, grouped by reason."""
+        self,
+        statuses: Mapping[str, PoolStatus],
+        tag: str | None,
+        pace: Pace,
+        pools: dict[str, PoolFacts],
+    ) -> list[TaskFacts]:
+        """Return the facts about the unfinished tasks of one pool or of all, grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
-        async for task in self._waiting(pace):
-            # There may be many tasks, so the key uses only what each task has at hand.
-            given = task.annotations or {}
-            same = (
-                task.state,
-                self._calls.next_try(task.key) is not None,
-                task.prefix,
-                given.get(TASK_ANNOTATION),
-                given.get(TAG_ANNOTATION),
-                tuple(task.resource_restrictions or ()),
-                frozenset(task.worker_restrictions or ()),
-            )
+        async for task in self._queued(pace):
+            same = self.facts.next_try(task.key) is None, *_alike(task)
             # The last stands for all, because the first ones may start while this yields turns.
             groups[same] = task, groups.get(same, (task, 0))[1] + 1
-        found, pools = list[CallFacts](), dict[str, PoolFacts]()
-        still = {same: each for same, each in groups.items() if each[0].state == same[0]}
-        shown = self._of_pool(still.values(), statuses, tag)
-        for one, count in islice(shown, SHOWN_GROUPS):
+        found = list[TaskFacts]()
+        for (_, state, *_), (task, count) in groups.items():
+            if task.state != state or (tag is not None and asked_tag(task, statuses) != tag):
+                continue
             await pace.cooperative_yield()
-            facts = replace(self._calls.facts(one, statuses, pool=False), count=count)
-            if facts.tag not in pools:  # slow: it reads all workers of the pool
-                pools[facts.tag] = self.pools.facts(facts.tag, statuses)
-            facts = replace(facts, pool=pools[facts.tag])
+            facts = replace(self.facts.task(task, statuses, pools), count=count)
             if count > 1:  # the tasks ahead of this one are not those ahead of the others
                 facts = replace(facts, before=0, first=())
             found.append(facts)
+            if len(found) == SHOWN_GROUPS:
+                break
         await pace.cooperative_yield()
-        return [*found, *self._needing(statuses, tag)]
+        return [*found, *self._blocked(statuses, tag, pools)]
 
-    def _of_pool(
-        self,
-        groups: Iterable[tuple[TaskState, int]],
-        statuses: Mapping[str, PoolStatus],
-        tag: str | None,
-    ) -> Iterable[tuple[TaskState, int]]:
-        """Return the task groups of one pool (None: all), merging groups with the same names."""
-        joined: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
-        for task, count in groups:
-            of = asked_tag(task, statuses)
-            if tag is None or of == tag:
-                alike = tuple(sorted(task.resource_restrictions or ())), task.worker_restrictions
-                waits_to_try = self._calls.next_try(task.key) is not None
-                same = (task.state, waits_to_try, of, name_of(task), *map(str, alike))
-                first, before = joined.get(same, (task, 0))
-                joined[same] = first, before + count
-        return joined.values()
-
-    async def _waiting(self, pace: Pace) -> AsyncIterator[TaskState]:
-        """Yield at most ``LOOKED_CALLS`` waiting tasks, starting with those without a worker."""
+    async def _queued(self, pace: Pace) -> AsyncIterator[TaskState]:
+        """Yield at most ``LOOKED_TASKS`` queued tasks, starting with those without a worker."""
         nowhere, queued = tasks_no_worker_takes(self._scheduler), queued_tasks(self._scheduler)
-        ready = list(islice(chain(nowhere, queued), LOOKED_CALLS))
-        left = LOOKED_CALLS - len(ready)
+        ready = list(islice(chain(nowhere, queued), LOOKED_TASKS))
+        left = LOOKED_TASKS - len(ready)
         for task in ready:
             await pace.cooperative_yield()
             if task.state in ("no-worker", "queued"):
@@ -458,19 +521,25 @@ class Explainer:
                 if task.processing_on is worker and task not in running:
                     yield task
 
-    def _needing(self, statuses: Mapping[str, PoolStatus], tag: str | None) -> list[CallFacts]:
+    def _blocked(
+        self, statuses: Mapping[str, PoolStatus], tag: str | None, pools: dict[str, PoolFacts]
+    ) -> list[TaskFacts]:
         counts = counts_of_waiting(self._scheduler)
         found: dict[str, TaskState] = {}
-        for task in islice(self._scheduler.tasks.values(), LOOKED_CALLS) if counts else ():
+        for task in islice(self._scheduler.tasks.values(), LOOKED_TASKS) if counts else ():
             if task.state == "waiting" and task.prefix.name in counts:
                 found.setdefault(task.prefix.name, task)
                 if len(found) == min(len(counts), SHOWN_GROUPS):
                     break
-        every = (
-            replace(self._calls.facts(task, statuses), count=counts[prefix])
+        return [
+            replace(self.facts.task(task, statuses, pools), count=counts[prefix])
             for prefix, task in found.items()
-        )
-        return [facts for facts in every if tag is None or facts.tag == tag]
+            if tag is None or asked_tag(task, statuses) == tag
+        ]
+
+
+def _explained(facts: Iterable[TaskFacts], cluster: str) -> tuple[Explanation, ...]:
+    return tuple(explain_task(each.of_cluster(cluster)) for each in facts)
 
 
 # Forgotten tasks ----------------------------------------------------------------------------------
@@ -479,16 +548,16 @@ class Explainer:
 COMPARED_NAMES = 1000
 
 
-class ForgottenCalls:
+class ForgottenTasks:
     """Reports failed tasks whose futures clients no longer hold."""
 
     def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
         self._scheduler, self._recent = scheduler, recent
 
-    def facts(self, name: str, tags: Iterable[str]) -> CallFacts:
+    def facts(self, name: str, tags: Iterable[str]) -> TaskFacts:
         """Return the facts about forgotten tasks with a given key, key prefix or task name."""
-        rows = [row for row in self._recent.latest("failures", KEPT["failures"]) if _of_call(row)]
-        found = failed_calls_named(name, rows, time.time())
+        rows = [row for row in self._recent.latest("failures", KEPT["failures"]) if _of_task(row)]
+        found = failed_tasks_named(name, rows, time.time())
         if found is not None:
             return found
         known = [tag for tag in tags if tag]
@@ -496,16 +565,16 @@ class ForgottenCalls:
         known += getattr(self._scheduler, "tags_of_tasks", None) or ()
         known += [str(row["details"]["task_name"]) for row in rows]
         close = difflib.get_close_matches(name, dict.fromkeys(known), 2)
-        return CallFacts(name, name, UNTAGGED, "unknown", close=tuple(close))
+        return TaskFacts(name, name, UNTAGGED, "unknown", close=tuple(close))
 
 
-def _of_call(row: Mapping[str, Any]) -> bool:
+def _of_task(row: Mapping[str, Any]) -> bool:
     return bool((row.get("details") or {}).get("task_id"))
 
 
-def failed_calls_named(
+def failed_tasks_named(
     name: str, rows: Iterable[Mapping[str, Any]], now: float
-) -> CallFacts | None:
+) -> TaskFacts | None:
     """Return the facts about the failed tasks that match a name, or None.
     ``name`` is tried as a key, a task name and a key prefix, in this order. ``rows`` are rows of
     ``failures.jsonl``, the newest first.
@@ -522,13 +591,13 @@ def failed_calls_named(
     return None
 
 
-def _facts(rows: list[Mapping[str, Any]], now: float) -> CallFacts:
+def _facts(rows: list[Mapping[str, Any]], now: float) -> TaskFacts:
     last = rows[0]
     details = last["details"]
     worker = str(details.get("worker") or "")
     frame = details.get("frame") or own_frame_in(str(details.get("traceback") or "")) or ""
     failure = Failure(str(last["failure_class"]), str(last["message"]), str(frame), worker)
-    return CallFacts(
+    return TaskFacts(
         key=str(details["task_id"]),
         name=str(details.get("task_name") or details["task_id"]),
         tag=str(details.get("tag") or UNTAGGED),
@@ -564,11 +633,11 @@ class _Told:
     clients: set[str] = field(default_factory=set)
 
 
-class WaitingCalls:
+class WaitingTasks:
     """Logs why tasks wait, and fails tasks that can never run."""
 
-    def __init__(self, scheduler: Scheduler, pools: PoolReader) -> None:
-        self.scheduler, self._pools = scheduler, pools
+    def __init__(self, facts: FactReader) -> None:
+        self.scheduler, self._facts = facts.scheduler, facts
         self._silent: set[str] = set()
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
@@ -582,41 +651,37 @@ class WaitingCalls:
             self.scheduler.log_event(WAITING_TOPIC, told)
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Log why tasks are queued, and fail the tasks that no pool can ever run."""
-        waiting: dict[str, list[TaskState]] = {}
-        for task in tasks_no_worker_takes(self.scheduler):
-            waiting.setdefault(asked_tag(task, pools), []).append(task)
-        now = time.monotonic()
+        """Log why tasks are queued, and fail the tasks that no worker can ever run."""
+        now, groups = time.monotonic(), dict[tuple[Any, ...], list[TaskState]]()
+        # The newest first: if there are very many, those that wait for long were examined before.
+        for task in islice(reversed(tasks_no_worker_takes(self.scheduler)), LOOKED_TASKS):
+            groups.setdefault(_alike(task), []).append(task)
         self._name_silent_workers()
-        for tag in waiting.keys() - self._waiting_since.keys():
-            logger.debug("%d tasks start to wait for %s", len(waiting[tag]), shown(tag))
-        self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
+        tags = {same: asked_tag(tasks[0], pools) for same, tasks in groups.items()}
+        self._waiting_since = {t: self._waiting_since.get(t, now) for t in tags.values()}
         said = self._said_at.items()
         self._said_at = {about: at for about, at in said if now - at < REPEAT_WORD_S}
-        if not waiting:
+        if not groups:
             self._told.clear()
-        for tag, tasks in waiting.items():
-            if now - self._waiting_since[tag] >= WAIT_BEFORE_WORD_S:
-                self._explain(tag, self._without_impossible(tasks, pools, now), pools, now)
-
-    def _without_impossible(
-        self, tasks: Iterable[TaskState], pools: Mapping[str, Any], now: float
-    ) -> list[TaskState]:
-        """Fail the tasks whose restrictions no worker can meet, and return the others."""
-        others = []
-        for task in tasks:
-            ask = ask_of(task, self.scheduler, pools)
-            if ask.apart:
-                self._fail([task], ClusterError(impossible.apart(ask.apart)))
-            elif ask.unable:
-                words = impossible.unable(ask.restricted_to, ask.unable)
-                self._fail([task], ClusterError(words))
-            else:
-                others.append(task)
-                for address in ask.gone:
-                    words = f"tasks wait for {impossible.worker_gone(address)}"
-                    self._say(address, words, [task], now)
-        return others
+        known, said_of = dict[str, PoolFacts](), dict[str, tuple[Cause, list[TaskState]]]()
+        for same, tasks in groups.items():
+            if now - self._waiting_since[tags[same]] < WAIT_BEFORE_WORD_S:
+                continue
+            facts = self._facts.task(tasks[0], pools, known)
+            if facts.state != "no-worker":
+                continue
+            is_tagged = (tasks[0].annotations or {}).get(TAG_ANNOTATION) is not None
+            if (error := error_of(facts)) is not None:
+                # Without a tag, somebody may start workers with these resources by hand.
+                self._fail(tasks if is_tagged or pools.get(facts.tag) else (), error)
+                continue
+            about = next(iter((*facts.ask.gone, *facts.ask.not_offered)), facts.tag)
+            said_of.setdefault(about, (without_worker(facts), []))[1].extend(tasks)
+        for about, (cause, tasks) in said_of.items():
+            words = f"{counted(len(tasks), 'task waits', 'tasks wait')} for {cause}"
+            # Without the durations in the words, which would make each message a new one.
+            place = pools[about].waiting if about in pools else None
+            self._say(about, words, tasks, now, why=f"{cause.reason} {place or ''}")
 
     def _name_silent_workers(self) -> None:
         workers = self.scheduler.workers.values()
@@ -633,32 +698,6 @@ class WaitingCalls:
                 more,
             )
         self._silent = silent
-
-    def _explain(
-        self, tag: str, tasks: list[TaskState], pools: Mapping[str, PoolStatus], now: float
-    ) -> None:
-        asks = (ask_of(task, self.scheduler, pools) for task in tasks)
-        for resource in sorted({name for ask in asks for name in ask.not_offered}):
-            words = f"tasks wait for {impossible.not_offered(resource)}"
-            self._say(resource, words, tasks, now)
-        pool = self._pools.facts(tag, pools)
-        cause = without_workers(pool)
-        if tag not in pools:
-            asked = [t for t in tasks if TAG_ANNOTATION in (t.annotations or {})]
-            words = impossible.no_pool(tag, pools, managed=bool(pools))
-            self._fail(asked, NoWorkersError(words))
-            return
-        slots = pools[tag].slots
-        asked = [t for t in tasks if tag in (t.resource_restrictions or {})]
-        large = [t for t in asked if not fits(t.resource_restrictions, tag, slots)]
-        self._fail(large, ClusterError(impossible.too_many_slots(tag, slots)))
-        if cause is not None and cause.reason is Reason.MANAGER_FAILS:
-            self._fail(tasks, NoWorkersError(impossible.degraded(tag, cause.words)))
-        elif cause is not None:
-            waiting = "1 task waits" if len(tasks) == 1 else f"{len(tasks)} tasks wait"
-            # Without the durations in the words, which would make each message a new one.
-            why = f"{cause.reason} {pools[tag].waiting or ''}"
-            self._say(tag, f"{waiting} for {shown(tag)}: {cause}", tasks, now, why=why)
 
     def _say(
         self, about: str, words: str, tasks: list[TaskState], now: float, *, why: str = ""

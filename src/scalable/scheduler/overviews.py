@@ -6,11 +6,10 @@ import asyncio
 import heapq
 import math
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
-from operator import add
 from typing import Any
 
 from distributed import Scheduler
@@ -19,20 +18,21 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable.model.clusters import PoolStatus
 from scalable.model.overview import (
-    CallCounts,
     Events,
     Overview,
     PoolOverview,
     PredictedEnd,
-    RunningCall,
+    RunningTask,
+    TaskCounts,
     TaskOverview,
+    TaskSums,
     WorkerOverview,
 )
 from scalable.protocol.events import Event, scaling_row
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.remaining import RemainingCalls, RemainingPool, predict_rest
-from scalable.scheduler.pool_facts import ClusterState, name_of
+from scalable.scheduler.cluster_state import ClusterState, name_of
 from scalable.scheduler.recorder import failure_rows
 from scalable.scheduler.task_counts import (
     LONGEST_NAME,
@@ -328,7 +328,7 @@ class Overviews:
     def sample(self) -> None:
         overview = self.present()
         pools = {
-            tag: [p.status.wanted, p.status.running, p.used_slots, p.slots, p.waiting]
+            tag: [p.status.wanted, p.status.running, p.used_slots, p.slots, p.queued, p.blocked]
             for tag, p in overview.pools.items()
         }
         self.recent.sample({"at": round(overview.at, 3), "pools": pools})
@@ -390,51 +390,39 @@ class Overviews:
                     load.elapsed_s[row] += elapsed  # type: ignore[assignment]
         return load
 
-    def _running_calls(self, calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall]:
+    def _running_calls(self, calls: list[tuple[float, TaskState]]) -> Iterator[RunningTask]:
         for elapsed, task in heapq.nlargest(SHOWN_RUNNING, calls, key=lambda each: each[0]):
             call, worker = self._log.call(task.key), task.processing_on
             place = "" if worker is None else str(worker.name)
             name, calls_in = call.name[:LONGEST_NAME], 0 if call.bundle is None else call.calls
-            yield RunningCall(str(task.key), name, call.tag, place, round(elapsed, 3), calls_in)
+            yield RunningTask(str(task.key), name, call.tag, place, round(elapsed, 3), calls_in)
 
     def _backlog(self, pools: Mapping[str, Any]) -> Counter[NameRow]:
         relay = getattr(self._scheduler, "relay", None)
-        waiting: Counter[NameRow] = Counter()
+        queued: Counter[NameRow] = Counter()
         if relay is None:
-            return waiting
+            return queued
         for tag in [*pools, UNTAGGED]:
             for name, slots in relay.backlog(tag).items():
-                waiting[self._names.row_for(name, tag or None)] += slots
-        return waiting
+                queued[self._names.row_for(name, tag or None)] += slots
+        return queued
 
     def _tasks(self, load: _Load, backlog: Counter[NameRow]) -> list[TaskOverview]:
         tasks = []
         for row in self._names:
-            running = min(load.running[row], row.unfinished)
-            waiting = row.unfinished - running + backlog[row]
-            counts = CallCounts(running, waiting, *row.ended)
-            tasks.append(
-                TaskOverview(
-                    row.name,
-                    row.tag,
-                    counts,
-                    row.mean_s,
-                    max(1, row.names),
-                    row.measured,
-                    row.total_s,
-                    row.queued,
-                    row.queued_s,
-                    row.queued_s / row.queued if row.queued else None,
-                )
-            )
+            running = min(load.running[row], row.ready)
+            queued = row.ready - running + backlog[row]
+            counts = TaskCounts(running, queued, row.blocked, *row.ended)
+            sums = TaskSums(row.sums)  # a copy: the row's will change
+            tasks.append(TaskOverview(row.name, row.tag, counts, sums, max(1, row.names)))
         return tasks
 
     def _pools(
         self, status: Mapping[str, Any], load: _Load, tasks: Iterable[TaskOverview]
     ) -> dict[str, PoolOverview]:
-        waiting: Counter[str] = Counter()
+        counts: defaultdict[str, TaskCounts] = defaultdict(TaskCounts)
         for task in tasks:
-            waiting[task.tag or UNTAGGED] += task.counts.waiting
+            counts[task.tag or UNTAGGED] += task.counts
         bounds = self._cluster.adaptive_bounds()
         costs = (status["cost"] or {}).get("pools", {})
         pools = {tag: PoolStatus.from_dict(pool) for tag, pool in status["pools"].items()}
@@ -448,7 +436,8 @@ class Overviews:
                 idle=load.use(tag).workers - load.use(tag).busy,
                 used_slots=load.use(tag).used_slots,
                 slots=load.use(tag).slots,
-                waiting=waiting[tag],
+                queued=counts[tag].queued,
+                blocked=counts[tag].blocked,
                 adaptive=bounds.get(tag),
                 cost=costs.get(tag),
                 leaving=dict(load.use(tag).leaving.most_common(SHOWN_REASONS)),
@@ -463,10 +452,11 @@ class Overviews:
         calls: dict[str, list[RemainingCalls]] = {}
         for row in self._names:
             count = row.unfinished + backlog[row]
-            if count or row.mean_s is not None:  # finished tasks predict the unfinished ones
-                known_s = self.expected_s.get(row.name) if row.mean_s is None else row.mean_s
+            mean_s, measured = row.sums.mean("duration_s"), row.sums["duration_s"].tasks
+            if count or measured:  # finished tasks predict the unfinished ones
+                known_s = mean_s if measured else self.expected_s.get(row.name)
                 remaining = RemainingCalls(
-                    row.name, count, known_s, row.spread, row.measured, load.elapsed_s[row]
+                    row.name, count, known_s, row.spread, measured, load.elapsed_s[row]
                 )
                 calls.setdefault(row.tag or UNTAGGED, []).append(remaining)
         slots = {tag: load.use(tag).slots for tag in calls}
@@ -485,15 +475,14 @@ def _shortened(tasks: list[TaskOverview]) -> tuple[TaskOverview, ...]:
     ranked = sorted(tasks, key=_rank)
     others: dict[str | None, TaskOverview] = {}
     for task in ranked[SHOWN_NAMES:]:
-        known = others.get(task.tag)
-        others[task.tag] = task if known is None else known + task
+        others[task.tag] = others[task.tag] + task if task.tag in others else task
     rest = [replace(row, name=f"({row.names} other names)") for row in others.values()]
     return (*ranked[:SHOWN_NAMES], *rest)
 
 
 def _rank(task: TaskOverview) -> tuple[bool, int, int, str]:
     counts = task.counts
-    return not counts.running, -(counts.waiting + counts.running), -counts.failed, task.name
+    return not counts.running, -counts.unfinished, -counts.failed, task.name
 
 
 # Lasting names ------------------------------------------------------------------------------------
@@ -512,18 +501,11 @@ class LastingNames:
 
     def of(self, tasks: Iterable[TaskOverview]) -> tuple[TaskOverview, ...]:
         """Add up the given rows by lasting row (name, prefix or all others). Return the sums."""
-        sums: dict[tuple[str, str | None], list[float]] = {}
+        sums: dict[tuple[str, str | None], TaskOverview] = {}
         for task in tasks:
-            key = task.name, task.tag
-            row = self._row_of.get(key) or self._row(*key)
-            c = task.counts
-            counts = c.running, c.waiting, c.done, c.failed, c.cancelled, c.found
-            others = task.names, task.measured, task.queued, task.run_s, task.queued_s
-            numbers = (*counts, *others)
-            known = sums.get(row)
-            # In lists for speed: rows of many names are summed up in the scheduler's event loop.
-            sums[row] = list(numbers) if known is None else list(map(add, known, numbers))
-        return tuple(_task(name, tag, numbers) for (name, tag), numbers in sums.items())
+            row = self._row_of.get((task.name, task.tag)) or self._row(task.name, task.tag)
+            sums[row] = sums[row] + task if row in sums else task
+        return tuple(replace(task, name=name) for (name, _), task in sums.items())
 
     def _row(self, name: str, tag: str | None) -> tuple[str, str | None]:
         row = self._row_of.get((name, tag))
@@ -536,15 +518,6 @@ class LastingNames:
             self._rows.add(row)
             self._row_of[name, tag] = row
         return row
-
-
-def _task(name: str, tag: str | None, numbers: Sequence[float]) -> TaskOverview:
-    *whole, run_s, queued_s = numbers
-    *counts, names, measured, queued = map(int, whole)
-    mean_s = run_s / measured if measured else None
-    mean_queued_s = queued_s / queued if queued else None
-    times = measured, run_s, queued, queued_s, mean_queued_s
-    return TaskOverview(name, tag, CallCounts(*counts), mean_s, names, *times)
 
 
 # Single workers -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable.cache.checkpoints import REMEMBERED, Checkpoints, checkpoint_directory
 from scalable.dask_compat import check_version
-from scalable.dask_compat.comm import share_memory
+from scalable.dask_compat.comm import keep_no_closed_servers, share_memory
 from scalable.dask_compat.scheduler import (
     GreetingScheduler,
     RegisteringScheduler,
@@ -40,8 +41,7 @@ from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import (
     ALL,
     CARRIES,
-    CHECKPOINTS,
-    CODE,
+    CLUSTER,
     FOUND,
     INTERRUPT,
     MANAGER_KEY,
@@ -49,6 +49,9 @@ from scalable.protocol.operations import (
     RETRIED,
     TASKS,
     VERSIONS,
+    WIRE,
+    WIRE_VERSION,
+    other_wire,
 )
 from scalable.protocol.servers import (
     GuardedHttp,
@@ -61,6 +64,7 @@ from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_log import Listener, TaskLog, take_found
 from scalable.scheduler.worker_losses import WorkerLosses
+from scalable.scheduler.worker_records import Stage
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -122,6 +126,7 @@ class PoolScheduler(
         check_version()
         read_frames_without_collection()
         share_memory()
+        keep_no_closed_servers()
         compare_distinct_versions()
         kwargs.setdefault("extensions", extensions())
         routes = list(dask.config.get(_ROUTES))
@@ -150,8 +155,8 @@ class PoolScheduler(
 
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
         """Return Dask's facts about this scheduler, and the facts that scalable's clients need."""
-        ours: dict[str, Any] = {CODE: True, FOUND: True, CARRIES: self.code.carries}
-        ours[CHECKPOINTS] = True
+        ours: dict[str, Any] = {WIRE: WIRE_VERSION, CARRIES: self.code.carries}
+        ours[CLUSTER] = self.cluster_name
         ours[RETRIED] = self.retrying.tasks()
         if self.image_versions is not None:
             ours[VERSIONS] = self.image_versions.to_message()
@@ -160,6 +165,23 @@ class PoolScheduler(
         if self.remembering is not None:
             ours[REMEMBERING] = dict(self.remembering)
         return {**super().identity(n_workers), **ours}
+
+    async def add_worker(
+        self, comm: Any, *, name: str = "", extra: Any = None, **facts: Any
+    ) -> None:
+        """Register a worker, or refuse one with other messages as Dask refuses a taken name."""
+        if (error := other_wire(extra or {}, f"worker {name}", "the scheduler")) is None:
+            await super().add_worker(comm, name=name, extra=extra, **facts)
+        else:
+            logger.warning("%s", error)
+            await comm.write({"status": "error", "message": str(error), "time": time.time()})
+
+    def heartbeat_worker(self, *, address: str, **facts: Any) -> dict[str, Any]:
+        """Answer a heartbeat. That of a dismissed worker ends it, without a warning."""
+        record = None if address in self.workers else TaskLog.of(self).workers.at(address)
+        if record is not None and record.stage is Stage.DISMISSED:
+            return {"status": "missing"}
+        return super().heartbeat_worker(address=address, **facts)
 
     async def close(self, *args: Any, **kwargs: Any) -> None:
         await super().close(*args, **kwargs)

@@ -25,7 +25,6 @@ from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import SHARES, Measured
 from scalable.runs.calls import RERUN
 from scalable.scheduler.task_log import (
-    ENDED,
     EndedTask,
     GivenUp,
     HeardOutcomes,
@@ -59,23 +58,25 @@ class RunWriter(Protocol):
 
 
 class _Pending:
-    """Task that was submitted and has not finished."""
+    """Notes about a task that was submitted and has not finished."""
 
-    __slots__ = (
-        "after", "again", "began", "bundled", "head", "ready_at", "repeats", "running", "silent",
-    )  # fmt: skip
+    #: End of its last row: the task that it waited for.
+    after = ""
+    bundled = began = running = silent = False
+    again: tuple[str, str | None] | None = None
+    #: Number of tasks that start again: this one, or a bundle's tasks from a lost bundle.
+    repeats = 1
 
-    def __init__(self, head: str, ready_at: float, bundle: Mapping[str, Any] | None) -> None:
-        self.head = head
-        self.ready_at = ready_at
-        self.after = ""
-        self.bundled = bundle is not None
-        self.began = False
-        self.again: tuple[str, str | None] | None = None
-        #: Number of tasks that start again: this one, or a bundle's tasks from a lost bundle.
-        self.repeats = 1 if bundle is None else int(bundle.get("again", 1))
-        # A bundle (a batch of tasks) has no row if its tasks have their own rows.
-        self.running = self.silent = bundle is not None and bundle["rows"]
+    def __init__(self, bundle: Mapping[str, Any] | None) -> None:
+        if bundle is not None:
+            self.bundled = True
+            self.repeats = int(bundle.get("again", 1))
+            # A bundle (a batch of tasks) has no row if its tasks have their own rows.
+            self.running = self.silent = bundle["rows"]
+
+
+#: Entry of each task without notes: ten thousand may arrive at once. It is never changed.
+_PLAIN = _Pending(None)
 
 
 class Recorder(Listener):
@@ -135,39 +136,42 @@ class Recorder(Listener):
     # Tasks --------------------------------------------------------------------------------------
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        now = time.time()
+        rest = f'"worker":null,"state":"submitted","timestamp":{time.time()}}}'
         for call in calls:
-            if call.is_known or call.entry is not None or call.task.state in ENDED:
+            if call.entry is not None:
                 continue
-            entry = call.entry = self._entry(call, now)
-            if not entry.silent:
-                self._lines.append(
-                    f'{entry.head}"worker":null,"state":"submitted","timestamp":{now}}}'
-                )
+            call.entry = _PLAIN if call.bundle is None else _Pending(call.bundle)
+            if not call.entry.silent:
+                self._lines.append(self._head(call) + rest)
                 if len(self._lines) >= MOST_LINES:
                     self.flush()
 
-    def _entry(self, call: LoggedTask, now: float) -> _Pending:
-        tag = next((tag for tag, _ in call.slots if tag in self._tags), None)
-        return _Pending(head_of(str(call.key), call.name, tag), now, call.bundle)
+    def _head(self, call: LoggedTask) -> str:
+        """Return the common start of a task's rows."""
+        for resource in call.task.resource_restrictions or ():
+            if resource in self._tags:
+                return f'{{"task_id":{quoted(str(call.key))}{_middle_of_head(call.name, resource)}'
+        return f'{{"task_id":{quoted(str(call.key))}{_middle_of_head(call.name, None)}'
+
+    def _own(self, call: LoggedTask) -> _Pending:
+        """Return an entry of a task that can be changed."""
+        if call.entry is None or call.entry is _PLAIN:
+            call.entry = _Pending(call.bundle)
+        entry: _Pending = call.entry
+        return entry
 
     def ready(self, call: LoggedTask) -> None:
         """Record when a task became ready, unless it went into the scheduler's queue."""
-        entry: _Pending | None = call.entry
-        others = call.task.dependencies
-        if others and entry is not None and self._last_ended in others:
+        last = self._last_ended
+        if last is not None and call.entry is not None and last in call.task.dependencies:
             # The task became ready because this one, the last of those it needs, has finished.
-            entry.after = f',"after":{encoded(str(self._last_ended.key))}'
+            self._own(call).after = f',"after":{quoted(str(last.key))}'
         if call.is_known or call.state == "queued":
             return
-        now = time.time()
-        if entry is None:  # it runs again: its result was lost, or a client retries it
-            call.entry = self._entry(call, now)
-        else:
-            if call.again is not None:  # it may go to another pool than before
-                entry.head = self._entry(call, now).head
-            entry.ready_at = now
-            entry.running = entry.silent
+        if call.entry is None:  # it runs again: its result was lost, or a client retries it
+            self._own(call)
+        elif call.entry is not _PLAIN:
+            call.entry.running = call.entry.silent
         if call.again is not None:
             self._note_again(call)
 
@@ -176,30 +180,32 @@ class Recorder(Listener):
         if call.is_known:
             return
         if call.entry is None:
-            call.entry = self._entry(call, time.time())
+            self._own(call)
         if call.again is not None:
             self._note_again(call)
 
     def _note_again(self, call: LoggedTask) -> None:
         """Keep the reason why a task runs again until its restart is recorded."""
-        entry: _Pending = call.entry
+        entry = self._own(call)
         if entry.again is not None:  # it started again, and was lost again
-            self._rerun(entry)
+            self._rerun(call, entry)
         entry.again, call.again = call.again, None
 
     def _settle_again(self, entry: _Pending, call: LoggedTask, end: EndedTask | None) -> None:
         """Record why a task restarts that was lost before a heartbeat reported it as running."""
         killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
         if call.again is not None or (killed and call.bundle is None):
-            self._rerun(entry)
+            self._rerun(call, entry)
         elif killed:
             self._lost[call.key] = entry  # its worker's loss, the next event, reports if it ran
 
-    def _rerun(self, entry: _Pending) -> None:
+    def _rerun(self, call: LoggedTask, entry: _Pending) -> None:
         assert entry.again is not None
         (reason, worker), entry.again = entry.again, None
         self.reruns[str(reason)] += entry.repeats
-        head = head_in_bundle(entry.head, 0) if entry.silent else entry.head
+        head = self._head(call)
+        if entry.silent:
+            head = head_in_bundle(head, 0)
         count = f',"count":{entry.repeats}' if entry.repeats > 1 else ""
         self._lines.append(
             f'{head}"worker":null,"state":"{RERUN}","timestamp":{time.time()},'
@@ -217,10 +223,10 @@ class Recorder(Listener):
     def given_up(self, given_up: GivenUp) -> None:
         """Record as failed the tasks of a lost bundle that their client does not resend."""
         now = time.time()
-        entry = self._entry(given_up.call, now)
+        own = self._head(given_up.call)
         for failed in given_up.failures:
             worker = "null" if failed.details.worker is None else encoded(failed.details.worker)
-            head = head_in_bundle(entry.head, failed.position or 0)
+            head = head_in_bundle(own, failed.position or 0)
             self._lines.append(
                 f'{head}"worker":{worker},"state":"failed",'
                 f'"timestamp":{now},"queued_s":null,"duration_s":null,"transfer_s":null}}'
@@ -239,28 +245,18 @@ class Recorder(Listener):
         if entry is None:
             return
         call.entry = None
+        head = self._head(call)
         worker = "null" if end is None or end.worker is None else encoded(end.worker)
         measured = NOT_MEASURED if end is None else end.measured
-        began, ended, transfer, cpu, memory, bundle, *_ = measured
-        if began is None:
-            numbers = '"queued_s":null,"duration_s":null,"transfer_s":null'
-            stamp: float = time.time()
-            if entry.again is not None:
+        bundle = measured.bundle
+        if entry.again is not None:
+            if measured.began is None:
                 self._settle_again(entry, call, end)
-        else:
-            assert ended is not None
-            stamp = ended
-            queued = max(0.0, began - entry.ready_at - transfer)
-            numbers = (
-                f'"queued_s":{queued:.6f},"duration_s":{ended - began:.6f},'
-                f'"transfer_s":{transfer:.6f}'
-            )
-            if entry.again is not None:
-                self._rerun(entry)
-            if not entry.running:
-                self._lines.append(
-                    f'{entry.head}"worker":{worker},"state":"running","timestamp":{began}}}'
-                )
+            else:
+                self._rerun(call, entry)
+        if measured.began is not None and not entry.running:
+            begun = f'"state":"running","timestamp":{measured.began}'
+            self._lines.append(f'{head}"worker":{worker},{begun}}}')
         if end is not None and (bundle is not None or not end.succeeded):
             self._failure_rows(end)
         # The tasks of a bundle that was given back run in another bundle.
@@ -270,20 +266,20 @@ class Recorder(Listener):
         if len(self._lines) >= MOST_LINES:
             self.flush()
         if entry.silent and not cancelled:
-            for number, (ended_as, row) in enumerate(bundle["rows"] if bundle else ()):
-                head = head_in_bundle(entry.head, number)
-                self._lines.append(row_in_bundle(head, worker, entry.ready_at, ended_as, row))
+            for number, told in enumerate(end.in_bundle() if end is not None and bundle else ()):
+                self._lines.append(f"{last_row(head_in_bundle(head, number), worker, *told)}}}")
             return
-        counts = entry.bundled and (bundle is not None or state == "cancelled")
-        nbytes = None if end is None else end.nbytes
-        self._lines.append(
-            f'{entry.head}"worker":{worker},"state":"{state}","timestamp":{stamp},{numbers},'
-            f'"cpu_s":{"null" if cpu is None else cpu},'
-            f'"peak_memory":{"null" if memory is None else memory},'
-            f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{call.input_bytes}'
-            f"{entry.after}"
-            f"{told_of_bundle(bundle or NO_CALLS, cancelled) if counts else ''}}}"
+        row = last_row(
+            head,
+            worker,
+            state,
+            measured.ended or time.time(),
+            {} if end is None else end.measurements,
+            call.input_bytes,
         )
+        counts = entry.bundled and (bundle is not None or state == "cancelled")
+        told_of = told_of_bundle(bundle or NO_CALLS, cancelled) if counts else ""
+        self._lines.append(f"{row}{entry.after}{told_of}}}")
 
     def _mark_running(self) -> None:
         """Record tasks as running according to the workers' last heartbeats."""
@@ -292,16 +288,17 @@ class Recorder(Listener):
             for task, since in ws.executing.items():
                 if task.processing_on is not ws:
                     continue  # it ended after the heartbeat, and may be forgotten
-                entry: _Pending | None = self._log.call(task.key).entry
-                if entry is None:
+                call = self._log.call(task.key)
+                if call.entry is None:
                     continue
+                entry = self._own(call)
                 entry.began = True
                 if entry.again is not None:
-                    self._rerun(entry)
+                    self._rerun(call, entry)
                 if not entry.running:
                     entry.running = True
                     self._lines.append(
-                        f'{entry.head}"worker":{encoded(str(ws.name))},"state":"running",'
+                        f'{self._head(call)}"worker":{encoded(str(ws.name))},"state":"running",'
                         f'"timestamp":{now - since}}}'
                     )
 
@@ -344,8 +341,8 @@ class Recorder(Listener):
     def worker_lost(self, lost: LostWorker) -> None:
         for key in lost.running:
             entry = self._lost.pop(key, None)
-            if entry is not None and self._log.call(key).again is not None:
-                self._rerun(entry)
+            if entry is not None and (call := self._log.call(key)).again is not None:
+                self._rerun(call, entry)
         if lost.expected or not (keys := [*lost.running, *lost.computed]):
             return
         name = self._log.workers.name_at(lost.address) or lost.address
@@ -407,11 +404,8 @@ NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantil
 
 #: Encodes a value as JSON.
 encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def head_of(task_id: str, name: str, tag: str | None) -> str:
-    """Return the common start of a task's rows."""
-    return f'{{"task_id":{encoded(task_id)}{_middle_of_head(name, tag)}'
+#: Encodes a string in the same way, much faster.
+quoted = json.encoder.encode_basestring
 
 
 @lru_cache(KEPT_HEADS)
@@ -440,18 +434,27 @@ def head_in_bundle(head: str, number: int) -> str:
     return head.replace('","task_name"', f'/{number}","task_name"', 1)
 
 
-def row_in_bundle(head: str, worker: str, ready_at: float, state: str, row: Sequence[Any]) -> str:
-    """Return the encoded row of one task in a bundle.
-    Times are in epoch seconds. ``row`` has start, duration, CPU seconds and peak bytes.
-    """
-    began, duration_s, cpu_s, memory = row
-    queued = max(0.0, began - ready_at)
-    return (
-        f'{head}"worker":{worker},"state":"{state}",'
-        f'"timestamp":{began + duration_s},"queued_s":{queued:.6f},"duration_s":{duration_s:.6f},'
-        f'"transfer_s":0.0,"cpu_s":{cpu_s:.6f},'
-        f'"peak_memory":{"null" if memory is None else memory},"nbytes":null,"input_bytes":0}}'
-    )
+#: Measurements in the last row of a task, in their order.
+MEASURED = ("queued_s", "duration_s", "transfer_s", "cpu_s", "peak_memory", "nbytes")
+
+
+def last_row(
+    head: str,
+    worker: str,
+    state: str,
+    stamp: float,
+    values: Mapping[str, float | None],
+    input_bytes: int = 0,
+) -> str:
+    """Return a task's last row without its end. ``stamp`` is in epoch seconds."""
+    row = f'{head}"worker":{worker},"state":"{state}","timestamp":{stamp}'
+    for key in MEASURED:
+        value = values.get(key)
+        if value is None:
+            row += f',"{key}":null'
+        else:
+            row += f',"{key}":{value:.6f}' if isinstance(value, float) else f',"{key}":{value}'
+    return f'{row},"input_bytes":{input_bytes}'
 
 
 # Failure rows -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from scalable.model.failures import OUT_OF_MEMORY
 from scalable.protocol.measured import measured
 from scalable.scheduler.task_log import TaskLog, failure_in
 from scalable.units import as_written, format_duration
-from scalable.views.facts import NextTry
+from scalable.views.explanation import NextTry
 
 logger = logging.getLogger("scalable.scheduler")
 

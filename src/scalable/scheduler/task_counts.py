@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from distributed import Scheduler
 
 from scalable.dask_compat.tasks import is_given_back
 from scalable.model.cache_outcomes import CacheTally
+from scalable.model.overview import TaskSums
+from scalable.runs.calls import FOUND
 from scalable.scheduler.task_log import (
-    ENDED,
     READY,
     EndedTask,
     GivenUp,
@@ -31,7 +32,7 @@ OTHERS = "(other names)"
 _BEGINNING = re.compile(r"\D+")
 
 # Phases of a task.
-_WAITING, _READY, _DONE, _FAILED, _CANCELLED, _FOUND = range(6)
+_BLOCKED, _READY, _DONE, _FAILED, _CANCELLED, _CACHED = range(6)
 
 
 def beginning_of(name: str) -> str:
@@ -45,62 +46,58 @@ def beginning_of(name: str) -> str:
 class NameRow:
     """Tasks of one name and tag. ``names`` is the number of names that share the row.
     ``phases`` counts blocked, ready or running, done, failed, cancelled, and cache hits. ``logs``
-    and ``squares`` sum the logarithms of the running times and their squares. ``queued`` counts
-    finished tasks with a known queue time, and ``queued_s`` sums it.
+    and ``squares`` sum the logarithms of the running times and their squares.
     """
 
-    __slots__ = (
-        "counted", "logs", "measured", "name", "names", "phases", "queued", "queued_s", "squares",
-        "tag", "total_s",
-    )  # fmt: skip
+    __slots__ = ("counted", "logs", "name", "names", "phases", "squares", "sums", "tag")
 
     def __init__(self, name: str, tag: str | None) -> None:
         self.name = name
         self.tag = tag
         self.names = 0
         self.phases = [0] * 6
-        self.measured = 0
-        self.total_s = self.logs = self.squares = 0.0
-        self.queued = 0
-        self.queued_s = 0.0
+        self.sums = TaskSums()
+        self.logs = self.squares = 0.0
         # What is stored for a task in each phase: one object for all tasks of the row.
         self.counted = tuple((self, phase, 1) for phase in range(6))
 
     @property
     def unfinished(self) -> int:
-        return self.phases[_WAITING] + self.phases[_READY]
+        return self.phases[_BLOCKED] + self.phases[_READY]
+
+    @property
+    def blocked(self) -> int:
+        """Number of tasks that wait for their inputs."""
+        return self.phases[_BLOCKED]
+
+    @property
+    def ready(self) -> int:
+        """Number of tasks that are queued or running."""
+        return self.phases[_READY]
 
     @property
     def ended(self) -> tuple[int, int, int, int]:
         """Numbers of tasks that are done, failed, cancelled, and cache hits."""
-        done, failed, cancelled, found = self.phases[_DONE:]
-        return done, failed, cancelled, found
-
-    @property
-    def mean_s(self) -> float | None:
-        return self.total_s / self.measured if self.measured else None
+        done, failed, cancelled, cached = self.phases[_DONE:]
+        return done, failed, cancelled, cached
 
     @property
     def spread(self) -> float | None:
         """Standard deviation of the logarithms of the running times, or None for fewer than two."""
-        if self.measured < 2:
+        measured = self.sums["duration_s"].tasks
+        if measured < 2:
             return None
-        variance = (self.squares - self.logs**2 / self.measured) / (self.measured - 1)
+        variance = (self.squares - self.logs**2 / measured) / (measured - 1)
         return math.sqrt(max(0.0, variance))
 
-    def measure(self, seconds: float, count: int = 1) -> None:
-        """Add the running time of one task, or the mean running time of several."""
-        log = math.log(max(seconds, 1e-6))
-        self.measured += count
-        self.total_s += seconds * count
-        self.logs += log * count
-        self.squares += log * log * count
-
-    def wait(self, end: EndedTask, count: int = 1) -> None:
-        ready_at, began = end.call.ready_at, end.measured.began
-        if ready_at is not None and began is not None:
-            self.queued += count
-            self.queued_s += count * max(0.0, began - ready_at - end.measured.transfer_s)
+    def measure(self, values: Mapping[str, float | None], count: int = 1) -> None:
+        """Add the measurements of one task, or of all tasks of a bundle."""
+        self.sums.measure(values, count)
+        seconds = values.get("duration_s")
+        if seconds is not None:
+            log = math.log(max(seconds / count, 1e-6))
+            self.logs += log * count
+            self.squares += log * log * count
 
 
 class NameCounts(Listener):
@@ -143,19 +140,33 @@ class NameCounts(Listener):
     # Events of the task log -----------------------------------------------------------------------
 
     def submitted(self, calls: list[LoggedTask]) -> None:
+        named = self._named
         for call in calls:
-            if call.counted is None and call.task.state not in ENDED:
-                self._put(call, _WAITING)
+            if call.counted is not None:
+                continue
+            row = None if call.bundle else named.get((call.name, call.tag))
+            if row is None:
+                self._put(call, _BLOCKED)
+            else:
+                row.phases[_BLOCKED] += 1
+                call.counted = row.counted[_BLOCKED]
 
     def waiting(self, call: LoggedTask) -> None:
-        self._put(call, _WAITING)
+        if call.counted is None or call.counted[1] != _BLOCKED:  # it was not just submitted
+            self._put(call, _BLOCKED)
 
     def ready(self, call: LoggedTask) -> None:
-        self._put(call, _READY)
+        if call.counted is None or call.counted[2] != 1:
+            self._put(call, _READY)
+            return
+        row, before, _ = call.counted  # of a single task: ten thousand may arrive at once
+        row.phases[before] -= 1
+        row.phases[_READY] += 1
+        call.counted = row.counted[_READY]
 
     def left(self, call: LoggedTask) -> None:
-        """Count a task as waiting, since it was released before it finished and may run again."""
-        self._put(call, _WAITING)
+        """Count a task as blocked, since it was released before it finished and may run again."""
+        self._put(call, _BLOCKED)
 
     def ended(self, end: EndedTask) -> None:
         call, bundle = end.call, end.measured.bundle
@@ -164,10 +175,8 @@ class NameCounts(Listener):
             return
         if call.bundle is None and not end.is_hit:
             row = self._put(call, _DONE if end.succeeded else _FAILED)
-            began, ended = end.measured.began, end.measured.ended
-            if row is not None and began is not None and ended is not None:
-                row.measure(ended - began)
-                row.wait(end)
+            if row is not None:
+                row.measure(end.measurements)
             return
         row = self._take(call) or self.row_for(call.name, call.tag)
         call.counted = (row, _DONE, 0)
@@ -178,8 +187,12 @@ class NameCounts(Listener):
         elif bundle["calls"]:
             row.phases[_DONE] += bundle["calls"] - bundle["failed"]
             row.phases[_FAILED] += bundle["failed"]
-            row.measure(bundle["total_s"] / bundle["calls"], bundle["calls"])
-            row.wait(end, bundle["calls"])
+            if bundle.get("rows"):
+                for state, _, values in end.in_bundle():
+                    if state != FOUND:
+                        row.measure(values)
+            else:
+                row.measure({**end.measurements, "duration_s": bundle["total_s"]}, bundle["calls"])
 
     def remembered(self, heard: HeardOutcomes) -> None:
         """Add up cache outcomes, and count the tasks that did not run as hits."""
@@ -187,10 +200,10 @@ class NameCounts(Listener):
             self.cached_calls.add(heard.name[:LONGEST_NAME], outcome)
         found = sum(outcome.count for outcome in heard.outcomes if outcome.is_hit)
         if found:
-            self.row_for(heard.name, heard.tag).phases[_FOUND] += found
+            self.row_for(heard.name, heard.tag).phases[_CACHED] += found
 
     def given_up(self, given_up: GivenUp) -> None:
-        """Count tasks of a lost bundle as failed. They no longer count as waiting."""
+        """Count tasks of a lost bundle as failed. They no longer count as unfinished."""
         call: LoggedTask = given_up.call
         row = self.row_for(call.name, call.tag) if call.counted is None else call.counted[0]
         row.phases[_FAILED] += len(given_up.failures)
@@ -199,7 +212,7 @@ class NameCounts(Listener):
         if call.counted is None:
             return
         row, phase, count = call.counted
-        if phase in (_WAITING, _READY):
+        if phase in (_BLOCKED, _READY):
             row.phases[phase] -= count
             # The client resends the tasks of a bundle that it takes back, or that was given back,
             # in another bundle.
@@ -209,7 +222,7 @@ class NameCounts(Listener):
     def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
         """Count all unfinished tasks as cancelled, because a restart drops them."""
         for call in self._log:
-            if call.counted is not None and call.counted[1] in (_WAITING, _READY):
+            if call.counted is not None and call.counted[1] in (_BLOCKED, _READY):
                 row, phase, count = call.counted
                 row.phases[phase] -= count
                 row.phases[_CANCELLED] += count

@@ -29,7 +29,7 @@ from scalable.protocol.measured import (
     Measured,
     measured,
 )
-from scalable.protocol.operations import KNOWN_ANNOTATION, PROFILES
+from scalable.protocol.operations import KNOWN_ANNOTATION
 from scalable.runs.calls import RetryReason
 from scalable.scheduler.worker_records import WorkerRecords
 
@@ -48,58 +48,63 @@ UNTAGGED_SLOTS = (("", 1),)
 class LoggedTask:
     """Record of one task of Dask's scheduler, with the name, tag and slots that its client set."""
 
-    __slots__ = (
-        "_name", "_slots", "again", "bundle", "children", "counted", "cut_off", "entry", "failure",
-        "given_up", "held", "is_known", "key", "lost", "lost_with", "parent", "profile", "ready_at",
-        "retries", "seen_running", "state", "task", "too_large", "tries",
-    )  # fmt: skip
+    # Every task has a record, and most values keep their defaults: those of the class cost nothing
+    # when ten thousand tasks arrive at once. What few readers need is read when it is needed.
 
-    # Every task has a record, so values that few readers need are read only when they are needed.
+    #: Dask's state when the task last became ready, and number of earlier attempts.
+    state, tries = "", 0
+    #: Epoch seconds since which the task is queued. None if blocked, or ready before the task log
+    #: was made.
+    ready_at: float | None = None
+    #: Why the task runs again, and the name of a lost worker. None for the first run.
+    again: tuple[RetryReason, str | None] | None = None
+    #: Last values of the profile, and facts about the failure, of its last attempt.
+    profile: tuple[Any, ...] | None = None
+    failure: dict[str, Any] | None = None
+    #: Workers that were lost with it, attempts that exceeded the memory and the walltime, and
+    #: failures that its retry policy covered.
+    lost_with: tuple[str, ...] = ()
+    too_large = cut_off = retries = 0
+    #: Its next attempt, while it waits for it.
+    held: Any = None
+    #: For a bundle: how it was lost, and positions of tasks that its client has given up.
+    lost: LostBundle | None = None
+    given_up: frozenset[int] = frozenset()
+    #: Keys of the task that submitted it, and of unfinished tasks that it has submitted.
+    parent: Any = None
+    children: dict[Any, None] | None = None
+    #: For the counts by name: row, phase, and number of tasks; and whether it was seen running.
+    counted: tuple[Any, int, int] | None = None
+    seen_running = False
+    #: The recorder's entry, None unless it waits for the task's end.
+    entry: Any = None
+    #: Bundle annotation, None unless the task is a bundle (a batch of tasks sent as one).
+    bundle: Mapping[str, Any] | None = None
+    #: True if the task only passes on a cached result and computes nothing.
+    is_known = False
+    _name: str | None = None
+    _slots: tuple[tuple[str, int], ...] | None = None
+
     def __init__(self, task: TaskState) -> None:
         self.key: Any = task.key
-        # Dask's state when the task last became ready, and number of earlier attempts.
-        self.state, self.tries = "", 0
-        # Epoch seconds since which the task is queued. None if blocked, or ready before
-        # the task log was made.
-        self.ready_at: float | None = None
-        # Why the task runs again, and the name of a lost worker. None for the first run.
-        self.again: tuple[RetryReason, str | None] | None = None
-        # Last values of the profile, and facts about the failure, of its last attempt.
-        self.profile: tuple[Any, ...] | None = None
-        self.failure: dict[str, Any] | None = None
-        # Workers that were lost with it, attempts that exceeded the memory and the walltime, and
-        # failures that its retry policy covered.
-        self.lost_with: tuple[str, ...] = ()
-        self.too_large = self.cut_off = self.retries = 0
-        # Its next attempt, while it waits for it.
-        self.held: Any = None
-        # For a bundle: how it was lost, and positions of tasks that its client has given up.
-        self.lost: LostBundle | None = None
-        self.given_up: frozenset[int] = frozenset()
-        # Keys of the task that submitted it, and of unfinished tasks that it has submitted.
-        self.parent: Any = None
-        self.children: dict[Any, None] | None = None
-        # For the counts by name: row, phase, and number of tasks; and whether it was seen running.
-        self.counted: tuple[Any, int, int] | None = None
-        self.seen_running = False
-        # The recorder's entry.
-        self.entry: Any = None
-        self.renew(task)
+        self.task = task
+        if task.annotations:
+            self._read(task.annotations)
 
     def renew(self, task: TaskState) -> None:
-        """Read the annotations of a task that a client has submitted, perhaps again."""
+        """Read the annotations of a task that a client has submitted again."""
         self.task = task
-        annotations = task.annotations
-        # Bundle annotation, None unless the task is a bundle (a batch of tasks sent as one).
-        self.bundle: Mapping[str, Any] | None = None
-        self._name: str | None = None
-        self._slots: tuple[tuple[str, int], ...] | None = None
-        # True if the task only passes on a cached result and computes nothing.
+        self.bundle = self._name = self._slots = None
         self.is_known = False
-        if annotations:
-            self.bundle = annotations.get(BUNDLE_ANNOTATION)
-            self._name = annotations.get(TASK_ANNOTATION)
-            self.is_known = KNOWN_ANNOTATION in annotations
+        self._read(task.annotations or {})
+
+    def _read(self, annotations: Mapping[str, Any]) -> None:
+        if TASK_ANNOTATION in annotations:
+            self._name = annotations[TASK_ANNOTATION]
+        if BUNDLE_ANNOTATION in annotations:
+            self.bundle = annotations[BUNDLE_ANNOTATION]
+        if KNOWN_ANNOTATION in annotations:
+            self.is_known = True
 
     def begin_again(self, reason: RetryReason, worker: str | None = None) -> None:
         self.tries += 1
@@ -164,7 +169,9 @@ def _profile_row(record: LoggedTask | Forgotten | None) -> dict[str, Any] | None
 class EndedTask:
     """Finished task: either its result is in memory, or it failed."""
 
-    __slots__ = ("_details", "_failures", "call", "measured", "succeeded", "worker")
+    __slots__ = (
+        "_details", "_failures", "call", "measured", "measurements", "succeeded", "worker"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -177,8 +184,28 @@ class EndedTask:
         self.succeeded = succeeded
         self.worker = worker
         self.measured: Measured = measured(startstops(details))
+        #: Measurements of the Dask task by their keys in the rows of ``tasks.jsonl``.
+        self.measurements = self._measurements(details.get("nbytes"))
         self._details = details
         self._failures: tuple[FailedCall, ...] | None = None
+
+    def _measurements(self, nbytes: int | None) -> dict[str, float | None]:
+        began, ended, transfer_s, cpu_s, peak_memory, *_ = self.measured
+        values = {"cpu_s": cpu_s, "peak_memory": peak_memory, "nbytes": nbytes}
+        if began is not None and ended is not None:
+            values["queued_s"] = self._queued_s(began - transfer_s)
+            values["transfer_s"], values["duration_s"] = transfer_s, ended - began
+        return values
+
+    def _queued_s(self, until: float) -> float | None:
+        ready_at = self.call.ready_at
+        return None if ready_at is None else max(0.0, until - ready_at)
+
+    def in_bundle(self) -> Iterator[tuple[str, float, dict[str, float | None]]]:
+        """Yield state, finish and measurements of each task of a bundle whose tasks have rows."""
+        for state, (began, duration_s, cpu_s, memory) in (self.measured.bundle or {})["rows"]:
+            times = {"queued_s": self._queued_s(began), "duration_s": duration_s, "cpu_s": cpu_s}
+            yield state, began + duration_s, {**times, "transfer_s": 0.0, "peak_memory": memory}
 
     @property
     def address(self) -> str | None:
@@ -196,10 +223,6 @@ class EndedTask:
         """True if the task, or a task of the bundle, ran. Only then are its times meaningful."""
         bundle = self.measured.bundle
         return bool(bundle["calls"]) if bundle else not (self.call.is_known or self.is_hit)
-
-    @property
-    def nbytes(self) -> int | None:
-        return self._details.get("nbytes")
 
     @property
     def traceback(self) -> str | None:
@@ -240,7 +263,7 @@ class Listener:
         """Handle a bundle that succeeded or failed, before :meth:`ended`."""
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        """Handle the tasks of a client's graph, which may include known tasks."""
+        """Handle the unfinished tasks of a client's graph, except known tasks."""
 
     def waiting(self, call: LoggedTask) -> None:
         """Handle a task that is blocked by others or not placed yet."""
@@ -303,7 +326,6 @@ class TaskLog(SchedulerPlugin):
         self._ended: OrderedDict[Any, Forgotten] = OrderedDict()
         self._listeners: list[Listener] = []
         self._told: dict[str, list[Callable[[Any], None]]] = {}
-        self._serves = False
         self._subscribe()
 
     @classmethod
@@ -333,25 +355,25 @@ class TaskLog(SchedulerPlugin):
 
     def serve(self) -> None:
         """Answer clients' questions about times and failures of finished tasks."""
-        self._serves = True
         offer(self.scheduler, {Handler.PROFILE: self.profile, Handler.FAILURES: self.failures})
 
     # Tasks --------------------------------------------------------------------------------------
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
         """Read the annotations of a graph's tasks again, since they may have changed."""
-        submitted = []
+        submitted, calls, known = [], self._calls, scheduler.tasks
         for key in tasks:
-            task = scheduler.tasks.get(key)
+            task = known.get(key)
             if task is not None:
-                call = self._calls.get(key)
+                call = calls.get(key)
                 if call is None:
-                    call = self._calls[key] = LoggedTask(task)
+                    call = calls[key] = LoggedTask(task)
                 else:
                     call.renew(task)
                 if call.bundle is not None:
                     _tell(self._told["bundle_submitted"], call)
-                submitted.append(call)
+                if not call.is_known and task.state not in ENDED:
+                    submitted.append(call)
         _tell(self._told["submitted"], submitted)
 
     def nest(self, parent: Any, keys: Iterable[Any]) -> None:
@@ -365,40 +387,37 @@ class TaskLog(SchedulerPlugin):
                 above.children[key] = None
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
+        if start == finish:  # Dask found no worker: the next transition makes it "no-worker"
+            return
         if finish == "released" and start in ENDED:
             self._released(key, start)
             return
-        if finish == "forgotten":
-            self._forget(self.call(key))
-            return
         call = self._calls.get(key) or self._enter(key)
-        if finish in READY:
+        if finish == "waiting":
+            _tell(self._told["waiting"], call)
+        elif finish in READY:
             if start not in READY:
                 call.state, call.ready_at = finish, time.time()
-                call.profile = call.failure = None
+                if call.profile is not None:
+                    call.profile = call.failure = None
                 _tell(self._told["ready"], call)
             elif start == "queued":
                 call.state = finish
                 _tell(self._told["dequeued"], call)
+        elif finish == "forgotten":
+            self._forget(call)
         elif finish == "erred" or (finish == "memory" and start == "processing"):
             worker = self.workers.name_at(details.get("worker"))
             self._end(call, EndedTask(call, finish == "memory", details, worker))
-        elif finish == "waiting":
-            _tell(self._told["waiting"], call)
         else:
             if failed_try(details):
                 call.begin_again(RetryReason.RETRIES)
             _tell(self._told["left"], call)
 
     def _end(self, call: LoggedTask, end: EndedTask) -> None:
-        began, ended, transfer_s, cpu_s, memory, *_ = end.measured
-        times: tuple[float | None, ...] = (time.time(), None, None, None)
-        if began is not None and ended is not None:
-            ready_at = call.ready_at
-            queued_s = None if ready_at is None else max(0.0, began - ready_at - transfer_s)
-            times = (ended, queued_s, transfer_s, ended - began)
         state = "succeeded" if end.succeeded else "failed"
-        call.profile = (call.name, call.tag, end.worker, state, *times, cpu_s, memory)
+        told = (call.name, call.tag, end.worker, state, end.measured.ended or time.time())
+        call.profile = (*told, *map(end.measurements.get, PROFILE[len(told) :]))
         if call.bundle is not None:
             _tell(self._told["bundle_ended"], end)
         elif not end.succeeded and end.failures:
@@ -491,8 +510,6 @@ class TaskLog(SchedulerPlugin):
         _tell(self._told["restarted"], scheduler)
         self._calls.clear()
         self._ended.clear()
-        if self._serves:
-            scheduler.set_metadata(keys=[PROFILES], value=True)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         state = scheduler.workers[worker]

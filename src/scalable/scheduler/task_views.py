@@ -15,7 +15,7 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable import settings
 from scalable.dask_compat.tasks import arguments_of
-from scalable.model.overview import CallView
+from scalable.model.overview import TaskView
 from scalable.protocol.failures import shown_arguments
 from scalable.protocol.handlers import Handler, WorkerCalls, offer
 from scalable.scheduler.explaining import Explainer
@@ -29,7 +29,7 @@ logger = logging.getLogger("scalable.scheduler")
 ASK_TIMEOUT_S = 2.0
 #: Maximum number of characters of a key that is looked up, and of a string in a view.
 LONGEST_KEY, LONGEST_TEXT = 10_000, 20_000
-_NOT_FAILED = frozenset({"running", "waiting", "done"})
+_NOT_FAILED = frozenset({"running", "queued", "blocked", "done"})
 _NO_ARGUMENTS = "arguments are not shown: SCALABLE_RECORD_ARGUMENTS is off"
 
 
@@ -47,7 +47,7 @@ class _ResultMapping:
         return result(str(key)[:200])
 
 
-class CallViews:
+class TaskViews:
     """Builds views of the tasks of one cluster. Nothing is unpickled and no user code runs."""
 
     def __init__(self, scheduler: Scheduler, explainer: Explainer, recent: RecentEvents) -> None:
@@ -55,7 +55,7 @@ class CallViews:
         offer(scheduler, {Handler.CALL: self.call})
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
-        """Return the view of a task, as :meth:`CallView.to_dict` does.
+        """Return the view of a task, as :meth:`TaskView.to_dict` does.
         ``key`` may be a bundle's. ``position`` is then a task's, or None for the running task.
         """
         task = self._task(key)
@@ -74,14 +74,13 @@ class CallViews:
             found |= failure
         worker = self._worker(task, found.get("worker"))
         if worker is not None:
-            running = task is not None and task.processing_on is worker
-            told = await self._asked(worker, task.key if task and running else None, notes)
+            told = await self._asked(worker, key if task is None else task.key, notes)
             found = _joined(found, told, position)
-        if position is not None or found.get("calls"):
+        if position is not None or found.get("bundle"):
             notes.append("the task was sent in a bundle: the times are those of the whole bundle")
-        if found.get("arguments") is None and task is not None and found.get("calls"):
+        if found.get("arguments") is None and task is not None and found.get("bundle"):
             notes.append("arguments of a bundle are known only while one of its tasks runs")
-        return CallView(**_bounded(found), notes=tuple(notes)).to_dict()
+        return TaskView(**_bounded(found), notes=tuple(notes)).to_dict()
 
     def _task(self, key: str) -> TaskState | None:
         task = self._scheduler.tasks.get(key)
@@ -108,13 +107,13 @@ class CallViews:
 
     async def _state_and_reason(self, task: TaskState) -> dict[str, Any]:
         answer = await self._explainer.explain(key=task.key)
-        (told,) = Explanations.from_dict(answer).calls
+        (told,) = Explanations.from_dict(answer).tasks
         return {"state": str(told.state), "sentence": told.sentence, "advice": told.advice}
 
     def _known(self, task: TaskState, notes: list[str]) -> dict[str, Any]:
         call = TaskLog.of(self._scheduler).call(task.key)
         told: dict[str, Any] = {"name": call.name, "tag": call.tag}
-        told["calls"] = 0 if call.bundle is None else call.calls
+        told["bundle"] = 0 if call.bundle is None else call.calls
         began = task.processing_on is not None or task.state in ("memory", "erred")
         told["tries"] = call.tries + began
         if call.again is not None:

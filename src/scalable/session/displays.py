@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from scalable.harmless import one_line
 from scalable.model.overview import Overview
 from scalable.views.progress import live_lines, progress_line
 from scalable.views.tables import fitted
@@ -31,6 +32,9 @@ class Display:
 
     def update(self, overviews: Sequence[Overview]) -> None:
         """Show the progress of these clusters."""
+
+    def show(self, line: str) -> None:
+        """Show a line of progress, if there is a display of lines."""
 
     def close(self) -> None:
         """Remove the display."""
@@ -57,9 +61,11 @@ class LineDisplay(Display):
         self._shown = self._last = ""
 
     def update(self, overviews: Sequence[Overview]) -> None:
-        if not overviews:
-            return
-        self._last = progress_line(overviews)
+        if overviews:
+            self.show(progress_line(overviews))
+
+    def show(self, line: str) -> None:
+        self._last = one_line(line)
         if time.monotonic() - self._shown_at >= LINE_INTERVAL_S:
             self._print()
 

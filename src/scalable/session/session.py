@@ -131,6 +131,7 @@ class ScalableSession(Shown):
         processes: bool = False,
         threads_per_worker: int = 1,
         project: str = "local",
+        dashboard_address: str | None = None,
         synchronous: bool = False,
         show_output: bool = True,
     ) -> Self:
@@ -146,6 +147,8 @@ class ScalableSession(Shown):
             Number of tasks that one worker runs at the same time.
         project
             Name of the project in records.
+        dashboard_address
+            Address of the dashboard, such as ``":8787"``. By default, there is no dashboard.
         synchronous, show_output
             As in :meth:`from_yaml`.
 
@@ -154,10 +157,13 @@ class ScalableSession(Shown):
         ManifestError
             When the pools have errors; the exception lists all of them.
         """
-        request = local_request(
-            pools, processes=processes, threads_per_worker=threads_per_worker, project=project
-        )
-        session = cls(request)
+        options: dict[str, Any] = {
+            "threads_per_worker": threads_per_worker,
+            "processes": processes,
+        }
+        if dashboard_address is not None:
+            options["dashboard_address"] = dashboard_address
+        session = cls(local_request(pools, project, **options))
         session._shows_output = show_output
         session._is_synchronous = synchronous or settings.synchronous()
         return session
@@ -464,8 +470,8 @@ class ScalableSession(Shown):
         Returns
         -------
         dict
-            Output by worker name, at most the last megabyte of each. Empty for workers that are
-            threads of this process.
+            Output by worker name, at most the last megabyte of each. For workers that are threads
+            of this process, it contains what tasks print and log in Python.
 
         Raises
         ------
@@ -732,25 +738,15 @@ TARGET = "local"
 
 
 def local_request(
-    pools: Mapping[str, int | Mapping[str, Any]],
-    *,
-    processes: bool,
-    threads_per_worker: int,
-    project: str,
+    pools: Mapping[str, int | Mapping[str, Any]], project: str, **options: Any
 ) -> Request:
-    """Return the :class:`Request` that a manifest with these pools would give.
+    """Return the :class:`Request` that a manifest with these pools and options would give.
     Plain numbers of workers need no import of pydantic. Other pools may raise ManifestError.
     """
     data = {
         "version": 1,
         "project": {"name": project},
-        "targets": {
-            TARGET: {
-                "provider": TARGET,
-                "threads_per_worker": threads_per_worker,
-                "processes": processes,
-            }
-        },
+        "targets": {TARGET: {"provider": TARGET, **options}},
         "components": {
             tag: pool if isinstance(pool, Mapping) else {"workers": pool}
             for tag, pool in pools.items()
@@ -759,9 +755,10 @@ def local_request(
     if (
         pools
         and all(names.TAG.accepts(tag) and _is_count(pool) for tag, pool in pools.items())
-        and isinstance(processes, bool)
-        and _is_count(threads_per_worker)
-        and threads_per_worker > 0
+        and isinstance(options["processes"], bool)
+        and _is_count(options["threads_per_worker"])
+        and options["threads_per_worker"] > 0
+        and "dashboard_address" not in options
         and _is_name(project)
     ):
         return Request(_resolved(data))

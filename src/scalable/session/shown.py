@@ -342,7 +342,7 @@ class Shown(SpendingMethods):
             ("Provider", self.spec.provider_name),
         ]
         if (run := self.run_path) is not None:
-            facts.append(("Run", run))
+            facts.append(("Run", run.name))
         state, overview, note = self._state(), None, ""
         if state == "running":
             try:

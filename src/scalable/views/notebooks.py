@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from scalable.model import DeploymentSpec
 from scalable.model.components import WorkerRange
 from scalable.model.overview import Overview
-from scalable.views.overview_tables import (
+from scalable.views.cluster_text import facts as facts_of
+from scalable.views.cluster_text import title
+from scalable.views.columns import (
     decisions_table,
     managers_table,
+    parts_of,
     pool_reasons,
     pools_table,
-    reasons_in_words,
-    summary,
     tasks_table,
 )
-from scalable.views.tables import Column, Table, row
-from scalable.views.templates import in_notebook, render
+from scalable.views.tables import Table, counts_in_words, text_table
+from scalable.views.templates import in_notebook
 
 #: Maximum rows of task names, and of pools.
 SHOWN_TASKS, SHOWN_POOLS = 12, 30
@@ -50,18 +51,17 @@ def render_overview(
     """
     values: dict[str, Any] = {}
     if overview is not None:
-        tasks = tasks_table(overview).of_pool(tag)
-        pools = pools_table(overview).of_pool(tag)
+        tasks = tasks_table(overview, "notebook").of_pool(tag)
         own = {t: pool for t, pool in overview.pools.items() if tag in (None, t)}
         decided = [pool.decided for pool in overview.pools.values() if pool.decided]
-        failures = f"Failures: {reasons_in_words(overview.failures)}" if overview.failures else ""
+        decisions = decisions_table(decided, overview.at, "notebook").of_pool(tag)
+        managers = managers_table(overview.managers, overview.cost, "notebook")
         values = {
-            "lines": summary(overview)[1:],
-            "failures": failures,
-            "managers": managers_table(overview).first(SHOWN_POOLS),
-            "decided": decisions_table(decided, overview.at).of_pool(tag).first(SHOWN_POOLS),
-            "pools": pools.first(SHOWN_POOLS),
-            "reasons": pool_reasons(replace(overview, pools=own)),
+            "told": _told(overview),
+            "managers": managers.first(SHOWN_POOLS),
+            "decided": decisions.first(SHOWN_POOLS),
+            "pools": pools_table(overview, "notebook").of_pool(tag).first(SHOWN_POOLS),
+            "reasons": pool_reasons(own),
             "tasks": tasks.first(SHOWN_TASKS),
             "more": max(0, len(tasks.rows) - SHOWN_TASKS),
         }
@@ -74,7 +74,20 @@ def render_overview(
         "note": note,
         "table": table,
     }
-    return in_notebook(render("cluster.html", overview=overview, **given, **values))
+    return in_notebook("cluster.html", overview=overview, **given, **values)
+
+
+def _told(overview: Overview) -> dict[str, Any]:
+    """Return the facts about a cluster, with its progress and predicted end apart."""
+    told = facts_of(overview, "notebook")
+    parts = parts_of(overview.counts)
+    return {
+        "parts": parts,
+        "words": counts_in_words(parts),
+        "progress": told.pop("progress")[1],
+        "end": told.pop("end", ("", ""))[1],
+        "others": told.values(),
+    }
 
 
 def render_cluster(
@@ -88,31 +101,32 @@ def render_cluster(
     if overview is not None:
         cluster = overview.cluster
         facts += [(t, cluster[k]) for t, k in _CLUSTER if cluster.get(k)]
+        if run := cluster.get("run"):  # a saved notebook shows no paths of this machine
+            facts.append(("Run", PurePath(str(run)).name))
         state = str(cluster.get("state") or state)
     elif state == "running":
         note = "The scheduler has not answered: counts are not known."
     return render_overview(kind, name, state, overview, facts=facts, note=note)
 
 
-_CLUSTER = (("Project", "project"), ("Target", "target"), ("Provider", "provider"), ("Run", "run"))
+_CLUSTER = (("Project", "project"), ("Target", "target"), ("Provider", "provider"))
 
 
 def render_progress(overviews: Sequence[Overview]) -> str:
     """Return the tasks of clusters by name as HTML, or a message if there are no clusters."""
     shown = []
     for overview in overviews:
-        tasks = tasks_table(overview)
-        name, calls, end, *_ = summary(overview)
+        tasks = tasks_table(overview, "notebook")
         shown.append(
             {
-                "name": name,
-                "lines": (calls, end),
-                "reasons": pool_reasons(overview),
+                "name": title(overview),
+                "told": _told(overview),
+                "reasons": pool_reasons(overview.pools),
                 "tasks": tasks.first(SHOWN_TASKS),
                 "more": max(0, len(tasks.rows) - SHOWN_TASKS),
             }
         )
-    return in_notebook(render("progress.html", clusters=shown))
+    return in_notebook("progress.html", clusters=shown)
 
 
 def render_executor(
@@ -129,12 +143,6 @@ def render_executor(
 
 # Sessions -----------------------------------------------------------------------------------------
 
-_COLUMNS = (
-    Column("pool"),
-    *(Column(title, number=True) for title in ("workers", "cpus", "memory", "gpus")),
-    Column("tasks"),
-)
-
 
 def component_table(spec: DeploymentSpec) -> Table:
     """Return a deployment's components as requested in the manifest."""
@@ -143,9 +151,10 @@ def component_table(spec: DeploymentSpec) -> Table:
         tasks = [task.name for task in spec.tasks.values() if task.component == tag]
         workers = _range(component.workers)
         memory = "-" if component.memory is None else component.memory
-        texts = (tag, workers, f"{component.cpus:g}", memory, component.gpus, ", ".join(tasks))
-        rows.append(row(tag, texts, texts, pool=tag))
-    return Table(_COLUMNS, tuple(rows), "no components")
+        cpus = f"{component.cpus:g}"
+        rows.append((tag, workers, cpus, memory, component.gpus, ", ".join(tasks)))
+    headings = ("pool", "workers", "cpus", "memory", "gpus", "tasks")
+    return text_table(headings, rows, left=("tasks",), empty="no components")
 
 
 def _range(workers: WorkerRange | None) -> str:

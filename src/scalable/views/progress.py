@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scalable.model.overview import CallCounts, Overview, TaskOverview
+from scalable.harmless import one_line
+from scalable.model.overview import Overview, TaskCounts, TaskOverview
 from scalable.units import counted, format_duration
-from scalable.views.overview_tables import (
-    STATE_WORDS,
+from scalable.views.cluster_text import (
     cache_in_words,
-    cache_line,
-    pool_reasons,
+    end_in_words,
+    progress_share,
     summary,
-    tasks_table,
 )
-from scalable.views.tables import fitted, one_line
+from scalable.views.columns import parts_of, pool_reasons, tasks_table
+from scalable.views.tables import counts_in_words, fitted
 
 #: Maximum number of lines of a live display, and of lines with pools' reasons in it.
 MOST_LINES, _REASONS = 24, 2
 #: Maximum number of task names, and of pools, in one line, and of characters of a name there.
 LINE_NAMES, LINE_POOLS, _LINE_NAME = 5, 4, 40
-#: Order of the states of tasks in a line.
-_ORDER = ("done", "found", "running", "waiting", "failed", "cancelled")
-#: Maximum and minimum width of the bar of each task name.
-_BAR, _LEAST_BAR = 16, 8
 
 #: A line of a live display, and its style: ``title``, ``header``, ``soft``, ``bad`` or nothing.
 StyledLine = tuple[str, str]
@@ -44,17 +40,12 @@ def live_lines(
 def _lines_of(
     overview: Overview, room: int, width: int, elapsed_s: float | None
 ) -> list[StyledLine]:
-    name, calls, end, *_ = summary(overview)
+    name, progress, *others = summary(overview, "progress")
     title = name if elapsed_s is None else f"{name} - {format_duration(elapsed_s)}"
-    told = [(title, "title"), (calls, "soft"), (end, "soft")]
-    if overview.remembered:
-        told.append((cache_line(overview.remembered), "soft"))
-    told += [(reason, "bad") for reason in pool_reasons(overview)[:_REASONS]]
+    told = [(title, "title"), (progress, "title"), *((line, "soft") for line in others)]
+    told += [(reason, "bad") for reason in pool_reasons(overview.pools)[:_REASONS]]
     lines: list[StyledLine] = [(fitted(text, width), style) for text, style in told]
-    table = tasks_table(overview, bar_width=_BAR)
-    beyond = max(0, table.width - width)
-    if beyond:  # a shorter bar is clearer than one without its middle
-        table = tasks_table(overview, bar_width=max(_LEAST_BAR, _BAR - beyond))
+    table = tasks_table(overview, "progress")
     left = room - len(lines) - 1  # below the titles of the columns
     if table.rows and left > 0:
         fits = len(table.rows) <= left
@@ -85,33 +76,21 @@ def _line_of(overview: Overview) -> str:
     if len(pools) > LINE_POOLS:
         pools[LINE_POOLS:] = [f"{len(pools) - LINE_POOLS} more pools"]
     tasks = [
-        f"{fitted(task.name, _LINE_NAME)}: {counts_in_words(task.counts)}"
+        f"{fitted(task.name, _LINE_NAME)}: {counts_in_words(parts_of(task.counts))}"
         for task in overview.tasks[:LINE_NAMES]
     ]
     if len(overview.tasks) > LINE_NAMES:
         tasks.append(_rest(overview.tasks[LINE_NAMES:]))
     if overview.remembered:
         tasks.append(f"cached results: {cache_in_words(overview.remembered)}")
-    return " | ".join([*pools, *tasks, *_end_of(overview)])
-
-
-def counts_in_words(counts: CallCounts) -> str:
-    """Return the non-zero counts of tasks, such as ``14 done, 2 running``."""
-    told = [f"{number} {STATE_WORDS.get(s, s)}" for s in _ORDER if (number := getattr(counts, s))]
-    return ", ".join(told) or "no tasks"
+    progress = [progress_share(overview.counts)] if overview.counts.total else []
+    end = (
+        [f"end {end_in_words(overview)}"] if overview.end.at and overview.counts.unfinished else []
+    )
+    return " | ".join([*progress, *end, *pools, *tasks])
 
 
 def _rest(tasks: Sequence[TaskOverview]) -> str:
     names = sum(task.names for task in tasks)
-    counts = sum((task.counts for task in tasks), CallCounts())
-    return f"{counted(names, 'more name')}: {counts_in_words(counts)}"
-
-
-def _end_of(overview: Overview) -> list[str]:
-    end, now, calls = overview.end, overview.at, overview.calls
-    if not calls.running + calls.waiting:
-        return []
-    if end.at is None or end.low is None or end.high is None:
-        return []
-    left, low, high = (format_duration(max(0.0, at - now)) for at in (end.at, end.low, end.high))
-    return [f"end in {left} ({low} to {high})"]
+    counts = sum((task.counts for task in tasks), TaskCounts())
+    return f"{counted(names, 'more name')}: {counts_in_words(parts_of(counts))}"

@@ -1,80 +1,66 @@
-"""Templates that escape every string, and HTML fragments for notebooks."""
+"""HTML fragments for notebooks, from templates that make each string harmless and escape it."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from scalable.harmless import one_line
 from scalable.palette import css_variables
-from scalable.views.tables import fitted, one_line
+from scalable.views.tables import fitted
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
-#: Maximum characters of a name, and of a longer text.
+#: Maximum cells of a name, and of a longer text.
 _NAME, _TEXT = 90, 2_000
 
 
-def escaping_environment(clean: Callable[[str], str]) -> Environment:
-    """Return an environment whose templates clean and escape every string."""
+def in_notebook(template: str, **values: Any) -> str:
+    """Return a template file of this package, filled with values, as a notebook fragment.
+    It has its own styles and no scripts.
+    """
+    body = _template(template).render(**values)
+    return f'<div class="sn"><style>{_style()}</style>{body}</div>'
+
+
+@functools.cache
+def _environment() -> Environment:
     # A session that shows no HTML starts without the template engine.
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     def finalized(value: Any) -> Any:
-        return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        is_text = isinstance(value, str) and not isinstance(value, Markup)
+        return one_line(value) if is_text else value
 
-    return Environment(
+    environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         finalize=finalized,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def trusted(text: str) -> Markup:
-    """Mark a string as safe HTML. It must be this package's, or escaped by a template."""
-    from markupsafe import Markup
-
-    return Markup(text)  # noqa: S704
-
-
-def in_notebook(body: str, kind: str = "") -> str:
-    """Return escaped HTML as a notebook fragment, with styles but without scripts."""
-    return f'<div class="sn {kind}"><style>{notebook_style()}</style>{body}</div>'
-
-
-def render(template: str, **values: Any) -> Markup:
-    """Return a template file of this package filled with escaped values."""
-    return trusted(_template(template).render(**values))
-
-
-@functools.cache
-def notebook_style() -> str:
-    """Return the style rules of notebook fragments, for light and dark themes."""
-    return f"{css_variables()}{above_notebooks('sn', package_text('notebook.css'))}"
-
-
-def above_notebooks(name: str, rules: str) -> str:
-    """Return rules of the CSS class ``name`` that override the notebook's own rules."""
-    return rules.replace(f".{name} ", f".{name}" * 3 + " ").replace("\n", "")
-
-
-def package_text(name: str) -> str:
-    """Return the content of a text file of this package."""
-    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
-
-
-@functools.cache
-def _template(name: str) -> Any:
-    environment = escaping_environment(one_line)
     environment.filters |= {
         "name": lambda value: fitted(value, _NAME),
         "text": lambda value: fitted(value, _TEXT),
     }
-    environment.globals["parts"] = environment.from_string(package_text("parts.html")).module
-    return environment.from_string(package_text(name))
+    environment.globals["parts"] = environment.from_string(_text("parts.html")).module
+    return environment
+
+
+@functools.cache
+def _template(name: str) -> Any:
+    return _environment().from_string(_text(name))
+
+
+@functools.cache
+def _style() -> str:
+    """Return the rules for light and dark themes, which override the notebook's own rules."""
+    rules = _text("notebook.css").replace(".sn ", ".sn" * 3 + " ").replace("\n", "")
+    return f"{css_variables()}{rules}"
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")

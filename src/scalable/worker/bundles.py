@@ -10,19 +10,22 @@ import ctypes
 import logging
 import math
 import os
+import sys
 import threading
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from distributed import Worker, get_worker
 
-from scalable.cache.outcomes import heard_by
+from scalable.cache.calls import heard_by
 from scalable.dask_compat.worker import (
     act_on_thread_of,
+    current_call,
+    guard_threads,
     is_waiting,
     offer_on_stream,
     running_state,
@@ -30,6 +33,7 @@ from scalable.dask_compat.worker import (
     send_to_scheduler,
     task_of,
     timings_of,
+    uninterrupted,
 )
 from scalable.harmless import sendable
 from scalable.liveness import exit_in_child
@@ -92,14 +96,14 @@ def run_bundle(
     :data:`.Calls`, and ``references`` the values of the futures in the arguments.
     """
     worker = get_worker()
-    offer_on_stream(worker, INTERRUPT, partial(interrupt, worker))
+    offer_interrupts(worker)
     run = BundleRun(worker, header, load_calls(payload, references), references)
     _running[run.key] = run
     logger.debug("bundle %s starts", run.key)
     try:
         run.skip(_cancelled.pop(run.key, set()))  # later cancellations reach the run directly
         if not header["confirm"]:
-            run.send_begun()
+            run.send(op=BEGUN)
         else:
             told = SchedulerCalls(worker.scheduler).bundle_begun(header["key"], header["client"])
             loop: Any = worker.loop
@@ -150,8 +154,8 @@ CHECK_S = 0.25
 #: Shortest time in seconds between two readings of the thread's CPU time, which take longer than
 #: short tasks.
 CPU_READ_S = 1e-4
-#: Seconds between two looks at a running task that no thread has begun.
-NOT_BEGUN_S = 0.02
+#: Seconds until the next interrupt of a task that no thread had begun, or where it was lost.
+AGAIN_S = 0.02
 _NOBODY = -1
 
 
@@ -212,15 +216,11 @@ class BundleRun:
         if EVERY in numbers:
             self._take_waiting()
 
-    def send_begun(self) -> None:
-        """Report the start of the bundle to the client, without waiting for an answer."""
-        self._send(op=BEGUN)
-
     def run(self) -> dict[int, Pickled]:
         """Run the tasks, and return values that are too large for a message, by position."""
         if len(self._rows) > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
-        lines = Lines(lambda text: self._send(op=PRINTED, text=sendable(text)))
+        lines = Lines(lambda text: self.send(op=PRINTED, text=sendable(text)))
         try:
             output = heard(lines.write) if self._streams else nullcontext()
             with output, heard_by(self._counts.hear):
@@ -395,7 +395,7 @@ class BundleRun:
             if getattr(self._worker, "output", None) is not None:
                 self._worker.loop.add_callback(self._worker.send_printed)
             outcomes = ended.message(self._measured(ended))
-            self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s)
+            self.send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s)
 
     def _measured(self, ended: EndedCalls) -> Any:
         """Record tasks' measurements. Return the measurements that the client collects, or None."""
@@ -412,15 +412,11 @@ class BundleRun:
         if not self._profile:
             return None
         columns = (array("d", column) for column in (began, ended.durations, cpu_s))
-        return str(self._worker.name), self._transfer_s, *columns, peak
+        parts = [p for p in timings_of(self._worker, self.key) if p["action"] == "transfer"]
+        transfer_s = sum((part["stop"] - part["start"] for part in parts), 0.0)
+        return str(self._worker.name), transfer_s, *columns, peak
 
-    @property
-    def _transfer_s(self) -> float:
-        """Seconds spent on transferring the bundle's arguments."""
-        parts = timings_of(self._worker, self.key)
-        return sum((p["stop"] - p["start"] for p in parts if p["action"] == "transfer"), 0.0)
-
-    def _send(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         message |= {"client": self._client, "key": self.key}
         self._worker.loop.add_callback(send_to_scheduler, self._worker, message)
 
@@ -445,6 +441,12 @@ class BundleRun:
             raise_in(self._thread)
         shown = getattr(self._function(number), "__qualname__", self.key)
         replace_if_stuck(self._worker, self.key, shown, lambda: self._runs(number))
+
+    def interrupt_again(self) -> None:
+        """Interrupt the running task if it was to be interrupted, and the interrupt was lost."""
+        with self._lock:
+            if self._current in self._skipped:
+                raise_in(self._thread)
 
     def end(self) -> None:
         """Start no more tasks, and interrupt the running one."""
@@ -476,7 +478,7 @@ class BundleRun:
         returned = [number for number in self._take_waiting() if number not in self._skipped]
         if returned:
             logger.debug("bundle %s returns %d tasks", self.key, len(returned))
-            self._send(op=RETURNED, numbers=returned)
+            self.send(op=RETURNED, numbers=returned)
         self._send_ended()
         # A task that exceeds its time limit is interrupted.
         if self._timeout_s is None:
@@ -486,7 +488,7 @@ class BundleRun:
         if is_late and number not in (_NOBODY, self._timed_out):
             logger.debug("task %d of bundle %s runs for too long", number, self.key)
             self._timed_out = number
-            self._send(op=TIMED_OUT, number=number)
+            self.send(op=TIMED_OUT, number=number)
             self.interrupt(number)
         self._check_after(min(CHECK_S, self._timeout_s / 4))
 
@@ -494,11 +496,35 @@ class BundleRun:
 # Interrupts ---------------------------------------------------------------------------------------
 
 
+def offer_interrupts(worker: Worker) -> None:
+    """Make the tasks of a worker interruptible. Idempotent."""
+    guard_threads()
+    offer_on_stream(worker, INTERRUPT, partial(interrupt, worker))
+
+
 def raise_in(thread: int) -> None:
     """Raise :class:`CallInterrupted` in a thread, at its next bytecode instruction."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted)
-    )
+    _notice_lost_interrupts()
+    with uninterrupted:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted)
+        )
+
+
+@cache
+def _notice_lost_interrupts() -> None:
+    """Repeat interrupts of destructors and garbage collection, whose exceptions Python drops."""
+    print_unraisable = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs, /) -> None:
+        if not issubclass(unraisable.exc_type, CallInterrupted):
+            print_unraisable(unraisable)
+        elif (call := current_call()) is not None:
+            run, loop = _running.get(call[1]), call[0].loop
+            again = run.interrupt_again if run else partial(act_on_thread_of, *call, raise_in)
+            loop.add_callback(loop.call_later, AGAIN_S, again)  # at once, it would hit this hook
+
+    sys.unraisablehook = hook
 
 
 def clear_interrupt(thread: int) -> None:
@@ -520,7 +546,7 @@ def interrupt_task(worker: Worker, key: Any, *, cancelled: bool = False) -> None
             return
         # Dask counts a task as running before a thread has begun it, and begins cancelled ones.
         again = partial(interrupt_task, worker, key, cancelled=state != "executing")
-        worker.loop.call_later(NOT_BEGUN_S, again)
+        worker.loop.call_later(AGAIN_S, again)
 
 
 def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]) -> None:
@@ -528,20 +554,16 @@ def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]
 
     def check() -> None:
         lender = getattr(worker, "slot_lender", None)
-        if runs() and lender is not None and lender.lends(key):
+        give_up_on_call = getattr(worker, "give_up_on_call", None)
+        if not runs():
+            return
+        if lender is not None and lender.lends(key):
             worker.loop.call_later(INTERRUPT_GRACE_S, check)
-        elif runs():
-            _give_up(worker, key, shown)
+        elif give_up_on_call is not None:
+            logger.debug("worker %s is replaced: task %s does not stop", worker.address, shown)
+            give_up_on_call(key, shown)
+        else:
+            words = "a task of %s was interrupted but still runs; this worker cannot be replaced"
+            logger.warning(words, shown)
 
     worker.loop.call_later(INTERRUPT_GRACE_S, check)
-
-
-def _give_up(worker: Any, key: Any, shown: str) -> None:
-    give_up_on_call = getattr(worker, "give_up_on_call", None)
-    if give_up_on_call is None:
-        logger.warning(
-            "a task of %s was interrupted but still runs; this worker cannot be replaced", shown
-        )
-    else:
-        logger.debug("worker %s is replaced: task %s does not stop", worker.address, shown)
-        give_up_on_call(key, shown)

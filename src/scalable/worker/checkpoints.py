@@ -18,7 +18,7 @@ from scalable.dask_compat.worker import current_call
 from scalable.errors import ClusterError
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.lending import wait_in_call
-from scalable.protocol.operations import CHECKPOINTS, STORAGE
+from scalable.protocol.operations import STORAGE, WIRE
 from scalable.storage import Storage, no_storage, scheme_of
 from scalable.worker.bundles import running_bundle
 
@@ -112,7 +112,7 @@ class WorkerCheckpoints:
         """Request the cluster's checkpoint directory from the scheduler, which creates it."""
         answer = None
         scheduler = self._worker.scheduler
-        if (await scheduler.identity(n_workers=0)).get(CHECKPOINTS):
+        if (await scheduler.identity(n_workers=0)).get(WIRE):
             answer = await SchedulerCalls(scheduler).checkpoints()
         if answer is None:
             raise ClusterError(

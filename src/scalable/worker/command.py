@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from scalable.cache.errors import UnstableValueError
-from scalable.cache.file import File
+from scalable.cache.files import File
 from scalable.errors import RunError
 from scalable.units import seconds_of
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask
 from distributed import Client, Worker
 from distributed.client import default_client
+from distributed.comm.core import CommClosedError
 from distributed.metrics import context_meter
 from distributed.utils import in_async_call
 from distributed.utils_comm import retry
 from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
 
 from scalable import settings
-from scalable.cache.outcomes import outcome_listener
+from scalable.cache.calls import outcome_listener
 from scalable.dask_compat import check_version
 from scalable.dask_compat.client import close_at_once
-from scalable.dask_compat.comm import share_memory
+from scalable.dask_compat.comm import keep_no_closed_servers, share_memory
 from scalable.dask_compat.tasks import CarriedNode
 from scalable.dask_compat.worker import (
     SharingWorker,
@@ -45,46 +50,75 @@ from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
 from scalable.protocol.importing import Importer, here
 from scalable.protocol.lending import CallInterrupted, wait_in_call
 from scalable.protocol.measured import FAILURE, USAGE, addition, cache_addition
-from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY
+from scalable.protocol.operations import LEFT, MANAGER_KEY, WIRE, WIRE_VERSION
 from scalable.protocol.servers import GuardedHttp, PrivateNode, read_frames_without_collection
-from scalable.worker.bundles import interrupt, running_bundle
+from scalable.worker.bundles import offer_interrupts, running_bundle
 from scalable.worker.checkpoints import WorkerCheckpoints
 from scalable.worker.slots import SlotLender
-from scalable.worker.task_output import OutputSender
+from scalable.worker.task_output import KeptOutput, OutputSender, task_streams
 
 if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for the record of a task that a closing worker cancels. Clients report it."""
-    return not record.getMessage().endswith("ended with CancelledError")
+    """Return False for what belongs to the end of a worker, and is reported elsewhere.
+
+    Clients report a task that a closing worker cancels; the reader of a closed connection a lost
+    heartbeat; the worker's own reason to close a heartbeat that was refused after its dismissal.
+    """
+    text, error = record.getMessage(), record.exc_info and record.exc_info[0]
+    is_heartbeat = error is CommClosedError and "during heartbeat" in text
+    is_refused = text.startswith("Scheduler was unaware of this worker")
+    return not (is_heartbeat or is_refused or text.endswith("ended with CancelledError"))
 
 
-logging.getLogger("distributed.worker.state_machine").addFilter(_is_news)
+for name in ("distributed.worker", "distributed.worker.state_machine"):
+    logging.getLogger(name).addFilter(_is_news)
 
 
 class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     """Worker of a pool, which measures the CPU seconds of each task's thread."""
 
-    def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, manager: str = "", log_dir: str | None = None, **kwargs: Any
+    ) -> None:
         check_version()
         read_frames_without_collection()
         share_memory()
+        keep_no_closed_servers()
         super().__init__(*args, **kwargs)
         self.code_of_calls = CodeOfCalls(self)
         self.slot_lender = SlotLender(self, self._used_memory)
         #: Sends the output of tasks. None until a client requests it.
         self.output: OutputSender | None = None
+        log = re.sub(r"[^\w.-]", "_", f"{self.name}") + ".log"
+        self.kept_output = KeptOutput(None if log_dir is None else Path(log_dir) / log)
         self.checkpoints = WorkerCheckpoints(self)
         self.call_client = CallClient(self, self.slot_lender)
         close_with_worker(self, "call-client", self.call_client)
-        self.stream_handlers[INTERRUPT] = partial(interrupt, self)
+        offer_interrupts(self)
         offer_on_stream(self, LEFT, partial(forget_workers, self))
-        self.startup_information[LEFT] = lambda _: True
+        self.startup_information[WIRE] = lambda _: WIRE_VERSION
         offer(self, {WorkerHandler.SHOWN_CALL: self._shown_call})
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager
+        task_streams.attach()
+        self._is_attached = True
+
+    async def close(self, *args: Any, **kwargs: Any) -> Any:
+        """Close the worker, and stop to keep the output of its tasks."""
+        if self._is_attached:
+            self._is_attached = False
+            task_streams.detach()
+        return await super().close(*args, **kwargs)
+
+    def get_logs(self, start: float = 0, n: int | None = None, timestamps: bool = False) -> Any:
+        """Return Dask's messages of this worker and the output of its tasks, the newest first."""
+        printed = [(at, "OUTPUT", line) for at, _, line in self.kept_output.lines if at >= start]
+        logged = super().get_logs(start=start, timestamps=True)
+        rows = heapq.merge(logged, reversed(printed), key=lambda row: row[0], reverse=True)
+        return [row if timestamps else row[1:] for row in islice(rows, n)]
 
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
         """Run a task, and add the resources it used to its Dask timings."""
@@ -143,7 +177,8 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
 
     def _shown_call(self, key: Any = None) -> dict[str, Any]:
         """Return this worker's facts about a task, without running code of the values' classes."""
-        answer: dict[str, Any] = {"output": recent_output()}
+        printed = None if key is None else self.kept_output.of(str(key))
+        answer: dict[str, Any] = {"output": printed or recent_output()}
         if key is None:
             return answer
         given = None

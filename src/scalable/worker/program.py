@@ -27,6 +27,7 @@ from typing import Any
 from distributed.comm.core import connect
 from distributed.core import Status, rpc
 
+from scalable.errors import ClusterError
 from scalable.harmless import make_logs_harmless
 from scalable.protocol import operations
 from scalable.protocol.code import in_image
@@ -230,7 +231,10 @@ async def serve(config: WorkerConfig) -> Ending:
 
     loop.add_signal_handler(signal.SIGTERM, close)
     keep_signals_from_children()
-    await worker
+    try:
+        await worker
+    except RuntimeError as error:  # Dask's: the last line of the output is to have the reason
+        raise ClusterError(f"worker {config.name} cannot start: {error.__cause__}") from error
     watch = None
     if config.notice_file:
         watch = loop.create_task(tell_of_notice(worker, Path(config.notice_file)))

@@ -1,11 +1,16 @@
-"""Sending of worker output to the clients that show it."""
+"""Output of tasks: what workers keep of it, and what they send to the clients that show it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
+import time
+from collections import deque
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from scalable.dask_compat.worker import current_call
@@ -113,3 +118,91 @@ def _task_here() -> Any:
         coroutine = asyncio.current_task()
         return None if coroutine is None else coroutine.get_name()
     return None
+
+
+# Output that workers keep -------------------------------------------------------------------------
+
+#: Number of the last lines that a worker keeps.
+KEPT_LINES = 1_000
+
+
+class KeptOutput:
+    """The last lines that a worker's tasks have printed or logged, each with the task's key.
+    ``file`` receives all lines of a worker that is a thread; those of a process have their own.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self.lines: deque[tuple[float, str, str]] = deque(maxlen=KEPT_LINES)
+        self._file = file
+        self._open = ThreadLines()
+        self._lock = threading.Lock()
+
+    def add(self, key: str, descriptor: int, text: str) -> None:
+        """Add output of a task. Thread-safe. An error of the file system is ignored."""
+        lines = [line for _, line in self._open.add(descriptor, text)]
+        self.lines.extend((time.time(), key, line) for line in lines)
+        if self._file is None or not lines:
+            return
+        with self._lock, suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._file.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.writelines(f"{line}\n" for line in lines)
+
+    def of(self, key: str) -> str | None:
+        """Return the last lines of a task, or None if it has printed none."""
+        return last_lines("".join(f"{line}\n" for _, of, line in self.lines if of == key)) or None
+
+
+class TaskStreams:
+    """Standard output and error of this process, which pass on what tasks print to their workers.
+    They are in place while a worker is open. Log handlers that write to the streams follow them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._workers = 0
+        self._streams: list[tuple[str, Any, TaskStream]] = []
+
+    def attach(self) -> None:
+        with self._lock:
+            self._workers += 1
+            ours = [stream for _, _, stream in self._streams]
+            for descriptor, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
+                before = getattr(sys, name)
+                if before in ours:  # else somebody has replaced it since
+                    continue
+                stream = TaskStream(before, partial(_keep, descriptor))
+                self._streams.append((name, before, stream))
+                setattr(sys, name, stream)
+                _move_handlers(before, stream)
+
+    def detach(self) -> None:
+        with self._lock:
+            self._workers -= 1
+            if self._workers:
+                return
+            for name, before, stream in reversed(self._streams):
+                _move_handlers(stream, before)
+                if getattr(sys, name) is stream:  # nobody has replaced it since
+                    setattr(sys, name, before)
+            self._streams.clear()
+
+
+def _keep(descriptor: int, text: str) -> bool:
+    if (call := current_call()) is not None:
+        worker, key = call
+        kept: KeptOutput | None = getattr(worker, "kept_output", None)
+        if kept is not None:
+            kept.add(str(key), descriptor, text)
+    return False
+
+
+def _move_handlers(before: Any, after: Any) -> None:
+    """Make the root logger's handlers that write to one stream write to another."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is before:
+            handler.setStream(after)
+
+
+#: The streams of this process.
+task_streams = TaskStreams()

@@ -72,9 +72,9 @@ def test_a_table_stays_below_what_a_workflow_prints_and_leaves_nothing(workflow,
     workflow()
     terminal = run()
     # The numbers that hold while four calls wait for a file: two workers, nine calls, one failed.
-    terminal.until("2 running, 2 waiting, 4 done, 1 failed")
+    terminal.until("2 running, 2 queued, 4 done, 1 failed")
     # All of the table is below what was printed, and nothing is drawn half.
-    drawn = r"half a(?s:.*)climate-local(?s:.*)End: (?s:.*)simulate .* 2 +2 +4 +1\b"
+    drawn = r"half a(?s:.*)climate-local(?s:.*); end (?s:.*)simulate .* 2 +2 +4 +1\b"
     screen = terminal.until(lambda screen: re.search(drawn, screen))
     above, _, below = screen.partition("climate-local")
     assert "green words\nto standard error\nhalf a" in above
@@ -82,7 +82,7 @@ def test_a_table_stays_below_what_a_workflow_prints_and_leaves_nothing(workflow,
     (row,) = [line for line in below.splitlines() if "simulate" in line]
     assert row.split()[0:2] == ["simulate", "model"]
     assert row.split()[3:7] == ["2", "2", "4", "1"]
-    assert "End: " in below
+    assert "; end " in below
     (project / "half").touch()
     (project / "go").touch()
     assert terminal.end() == 3
@@ -95,7 +95,7 @@ def test_a_table_stays_below_what_a_workflow_prints_and_leaves_nothing(workflow,
 def test_a_key_ends_the_display_and_the_workflow(workflow, run, project):
     workflow()
     terminal = run()
-    terminal.until("2 running, 2 waiting, 4 done, 1 failed")
+    terminal.until("2 running, 2 queued, 4 done, 1 failed")
     terminal.keys(b"\x03")
     (project / "go").touch()  # calls in threads cannot be ended
     assert terminal.end() == 130, terminal.screen
@@ -112,12 +112,12 @@ sys.path.insert(0, {tests!r})
 from scalable.cli import workflow
 from scalable.cli.workflow import ScriptTerminal
 from scalable.session.displays import LiveDisplay
-from scalable.model.overview import CallCounts, Overview, TaskOverview
+from scalable.model.overview import TaskCounts, Overview, TaskOverview
 
 def shown():
     if os.path.exists("gone"):
         return []
-    return [Overview(at=time.time(), tasks=(TaskOverview("fit", "big", CallCounts(done=5)),))]
+    return [Overview(at=time.time(), tasks=(TaskOverview("fit", "big", TaskCounts(done=5)),))]
 
 workflow.TICK_S = 0.05
 with LiveDisplay(sys.stderr) as display:

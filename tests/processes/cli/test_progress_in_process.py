@@ -44,7 +44,7 @@ def test_a_block_shows_its_progress_below_what_it_prints(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "workflow.py").write_text(WORKFLOW)
     terminal = Terminal("workflow.py")
-    screen = terminal.until("2 running, 3 waiting, 3 done")
+    screen = terminal.until("2 running, 3 queued, 3 done")
     assert "printed\nto standard error\nlogged it\n" in screen.partition("local-local")[0]
     (tmp_path / "end").touch()
     assert terminal.end() == 0
@@ -54,7 +54,7 @@ def test_a_block_shows_its_progress_below_what_it_prints(tmp_path, monkeypatch):
     assert printed in terminal.screen
     after = terminal.screen.partition(printed)[2]
     assert "waiting" not in terminal.screen.partition(printed)[0], "the table is gone"
-    assert "0 running, 0 waiting, 8 done; " in after, "what is printed is the state of now"
+    assert "8 done; " in after, "what is printed is the state of now"
 
 
 def step(number):
@@ -73,8 +73,8 @@ def progress_of_tasks(tmp_path, monkeypatch):
 def test_a_log_gets_a_line_at_the_beginning_and_at_the_end(tmp_path, monkeypatch, capsys):
     progress_of_tasks(tmp_path, monkeypatch)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
-    assert re.match(r"\[ *\d+ s\] small: ", lines[0])
-    assert lines[-1].endswith("small: 2/2 workers | grow: 8 done")
+    assert re.match(r"\[ *\d+ s\] (\d of \d tasks .*)?small: ", lines[0])
+    assert lines[-1].endswith("8 of 8 tasks (100 %) | small: 2/2 workers | grow: 8 done")
 
 
 def test_scalable_run_shows_it_already(tmp_path, monkeypatch, capsys):

@@ -1,8 +1,13 @@
 """Directories of calls: one for each try, given on from try to try."""
 
+import errno
+import json
 import os
 import stat
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +58,16 @@ def test_later_try_wins_and_the_earlier_one_is_told(checkpoints):
     assert (later.path / "state").read_text() == "3"
 
 
+def test_an_attempt_succeeds_on_a_disk_that_has_become_read_only(checkpoints, monkeypatch):
+    checkpoint = checkpoints.begin("cluster", "call")
+
+    def refused(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "rename", refused)
+    checkpoint.end(succeeded=True)
+
+
 def test_tries_that_begin_at_once_have_different_directories(checkpoints, at_once):
     (checkpoints.begin("cluster", "call").path / "state").write_text("3")
     begun = at_once(lambda _: checkpoints.begin("cluster", "call"), range(8))
@@ -91,6 +106,87 @@ def test_garbage_of_a_killed_removal_goes_too(checkpoints, tmp_path, monkeypatch
         aged(path, 7200)
     assert checkpoints.collect(3600).number >= 1
     assert contents(root) == []
+
+
+# In use -------------------------------------------------------------------------------------------
+
+ANOTHER_PROCESS = """
+import os, sys
+from pathlib import Path
+from scalable.cache.checkpoints import Checkpoints
+path = Checkpoints(Path(sys.argv[1])).begin("remembered", "call").path
+path.joinpath("state").write_text("3")
+print(path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other(checkpoints, tmp_path):
+    """Return another process that runs the cached task, and its directory."""
+    checkpoints.prepare("remembered")
+    words = [sys.executable, "-c", ANOTHER_PROCESS, str(tmp_path / "results")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **pipes) as process:
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def test_cached_task_that_runs_elsewhere_keeps_its_directory(checkpoints, other):
+    process, path = other
+    checkpoint = checkpoints.begin("remembered", "call")
+    (checkpoint.path / "state").write_text("4")
+    assert (path / "state").read_text() == "3"
+    checkpoint.end(succeeded=True)
+    assert (path / "state").read_text() == "3"
+    process.kill()
+    process.wait()
+    aged(path.parent, 3000)
+    assert checkpoints.collect(1000).number == 1
+    assert not path.exists()
+
+
+def test_directory_in_use_is_not_collected(checkpoints, other):
+    _, path = other
+    os.utime(path / "state", (1, 1))
+    for directory in (path, path.parent):
+        os.utime(directory, (1, 1))
+    assert checkpoints.collect(0).number == 0
+    assert path.exists()
+
+
+def test_directory_of_a_killed_process_is_taken_over_at_once(checkpoints, other, tmp_path):
+    process, path = other
+    process.kill()
+    process.wait()
+    checkpoint = checkpoints.begin("remembered", "call")
+    assert (checkpoint.path / "state").read_text() == "3"
+    assert not path.exists()
+    checkpoint.end(succeeded=True)
+    assert contents(tmp_path / "results" / "checkpoints") == []
+
+
+@pytest.mark.parametrize("changed", [{"host": "other"}, {"boot_id": None, "pid_namespace": "4"}])
+def test_directory_of_another_machine_is_in_use_while_touched(checkpoints, other, changed):
+    process, path = other
+    process.kill()
+    process.wait()
+    mark = path.with_name(f".{path.name}")
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | changed))
+    assert checkpoints.begin("remembered", "call").path.joinpath("state").read_text() == "3"
+    assert path.exists()
+
+
+def test_marks_are_touched_while_there_are_any(checkpoints, monkeypatch, eventually):
+    monkeypatch.setattr(module, "_marks", module._Marks())
+    monkeypatch.setattr(module, "TOUCHED_S", 0.02)
+    checkpoint = checkpoints.begin("cluster", "call")
+    mark = checkpoint.path.with_name(f".{checkpoint.path.name}")
+    os.utime(mark, (1, 1))
+    eventually(lambda: mark.stat().st_mtime > 1)
+    checkpoint.end(succeeded=False)
+    assert not mark.exists()
+    eventually(lambda: module._marks._process == 0)
 
 
 def test_checkpoints_lie_beside_results_or_in_the_users_directory():

@@ -8,7 +8,7 @@ import pytest
 
 from scalable import File, KeyOptions, cached
 from scalable.cache.errors import UnstableValueError
-from scalable.cache.file_digests import FileDigests
+from scalable.cache.files import FileDigests
 from scalable.cache.key import KeyMaker
 
 
@@ -96,13 +96,36 @@ def test_file_counts_by_name_and_content(tmp_path):
     assert key(File(other / "data.csv")) != key(File(other / "more.csv"))
 
 
-def test_directory_counts_with_all_its_files(tmp_path):
-    (tmp_path / "d" / "deep").mkdir(parents=True)
-    (tmp_path / "d" / "deep" / "x").write_text("1")
-    before = key(File(tmp_path / "d"))
-    assert key(File(tmp_path / "d")) == before
-    (tmp_path / "d" / "deep" / "y").write_text("")
-    assert key(File(tmp_path / "d")) != before
+def test_directory_counts_with_all_names_and_files_in_it(tmp_path):
+    root = tmp_path / "d"
+    changes = [
+        lambda: (root / "deep").mkdir(parents=True),
+        lambda: (root / "deep" / "x").write_text("1"),
+        lambda: (root / "deep" / "y").write_text(""),
+        (root / "empty").mkdir,
+        lambda: (root / "empty").rename(root / "other"),
+        lambda: (root / "around").symlink_to(root),
+        lambda: root.rename(tmp_path / "e") and (tmp_path / "d").symlink_to("e"),
+    ]
+    keys = []
+    for change in changes:
+        change()
+        keys.append(key(File(root)))
+        assert key(File(root)) == keys[-1]
+    assert len(set(keys)) == len(keys) - 1  # the last change leaves the content
+    (tmp_path / "none").mkdir()
+    (tmp_path / "nothing").mkdir()
+    assert key(File(tmp_path / "none")) != key(File(tmp_path / "nothing"))
+
+
+def test_attribute_of_a_derived_file_counts(tmp_path):
+    class Table(File):
+        pass
+
+    (tmp_path / "data.csv").write_text("1,2")
+    one, other = Table(tmp_path / "data.csv"), Table(tmp_path / "data.csv")
+    one.rows, other.rows = 1, 2
+    assert key(one) != key(other) != key(File(tmp_path / "data.csv"))
 
 
 def test_missing_file_is_an_error_that_names_the_argument(tmp_path):

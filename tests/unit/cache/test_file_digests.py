@@ -5,13 +5,13 @@ import os
 
 import pytest
 
-from scalable.cache.file_digests import FileDigests, digest_of_file
+from scalable.cache.files import FileDigests, digest_of_file
 from scalable.cache.store import ResultStore
 
 
 @pytest.fixture
 def digests(tmp_path):
-    return FileDigests(ResultStore.open(tmp_path / "results")._place.path)
+    return ResultStore.open(tmp_path / "results").file_digests
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def path(tmp_path):
 @pytest.fixture
 def settled(monkeypatch):
     """Make files count as unchanged for long at once."""
-    monkeypatch.setattr("scalable.cache.file_digests.RACY_S", -1e9)
+    monkeypatch.setattr("scalable.cache.files.RACY_S", -1e9)
 
 
 @pytest.mark.usefixtures("settled")

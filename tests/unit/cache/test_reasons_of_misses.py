@@ -1,14 +1,11 @@
 """What remembered calls tell of their outcomes, and the reasons of misses."""
 
-import threading
 import time
 from functools import partial
 
 from scalable.cache import calls
-from scalable.cache.calls import NOT_COMPARED, CachedFunction, Misses
-from scalable.cache.decorator import cached
-from scalable.cache.key import KeyMaker
-from scalable.cache.outcomes import heard_by
+from scalable.cache.calls import NOT_COMPARED, CachedFunction, Misses, cached, heard_by
+from scalable.cache.key import CallKey, KeyMaker
 from scalable.model.cache_outcomes import OutcomeKind
 
 
@@ -39,10 +36,10 @@ def outcomes_of(*calls):
 
 def test_a_result_for_the_same_argument_is_the_nearest(store):
     key = KeyMaker().key(fit, (1,), {})
-    put = partial(store.put, value=0, function=key.function, cost_s=1.0)
     old = {name: "old" if name.startswith("code:") else text for name, text in key.parts.items()}
-    put("1" * 64, parts=old)  # an earlier version of the code, and the same argument
-    put("2" * 64, parts={**key.parts, "argument:x": "another"})  # this version
+    # An earlier version of the code with the same argument, then this version.
+    for digest, parts in (("1" * 64, old), ("2" * 64, {**key.parts, "argument:x": "another"})):
+        store.put(CallKey(digest, parts, key.function), 0, cost_s=1.0)
     told = Misses(store).outcome(key, time.time() + 1, 1.0)
     assert told.nearest == "1" * 64
     assert told.reason == f"the function {key.function} changed"
@@ -51,7 +48,7 @@ def test_a_result_for_the_same_argument_is_the_nearest(store):
 def test_a_damaged_result_is_the_reason_of_a_miss(store, tmp_path):
     outcomes_of(remembered(store, fit, 3))
     key = KeyMaker().key(fit, (3,), {})
-    (path,) = (p for p in (tmp_path / "results").rglob(f"*{key.digest[2:]}*") if p.is_file())
+    (path,) = (tmp_path / "results").rglob(f"*-{key.digest}")
     data = path.read_bytes()
     path.write_bytes(data[:-3])
     (told,) = outcomes_of(remembered(store, fit, 3))
@@ -62,28 +59,6 @@ def test_a_damaged_result_is_the_reason_of_a_miss(store, tmp_path):
 def test_a_failing_call_is_a_miss(store):
     told, failed = outcomes_of(remembered(store, fail, 3))
     assert (told.kind, failed) == (OutcomeKind.MISSED, "failed")
-
-
-def test_a_call_that_waits_for_another_process_tells_so(store):
-    began, go = threading.Event(), threading.Event()
-
-    def compute():
-        with store.lease(call.func.key.digest, "another") as lease:
-            assert lease.excludes
-            began.set()
-            go.wait(60)
-            key = call.func.key
-            store.put(key.digest, 6, parts=key.parts, function=key.function, cost_s=7.0)
-
-    call = remembered(store, fit, 3)
-    thread = threading.Thread(target=compute)
-    thread.start()
-    assert began.wait(60)
-    waiting = threading.Timer(0.05, go.set)
-    waiting.start()
-    (told,) = outcomes_of(call)
-    thread.join()
-    assert (told.kind, told.saved_s) == (OutcomeKind.WAITED, 7.0)
 
 
 def test_calls_within_a_call_are_not_told(store, tmp_path):
@@ -105,7 +80,7 @@ def call_it(digest):
 def test_many_misses_of_short_calls_are_not_all_compared(store, monkeypatch):
     finds = Misses(store)
     compared = []
-    monkeypatch.setattr(store, "nearest", lambda *_, **__: compared.append(time.sleep(0.001)))
+    monkeypatch.setattr(store, "earlier", lambda *_: compared.append(time.sleep(0.001)))
     keys = [KeyMaker().key(fit, (x,), {}) for x in range(200)]
     short = [finds.outcome(key, time.time(), 0.0001) for key in keys]
     assert calls.ALWAYS <= len(compared) < calls.ALWAYS + 10

@@ -1,6 +1,5 @@
-"""Several processes on one store: kills, full disks, single-flight."""
+"""Several processes on one store: full disks, other users, read-only directories."""
 
-import hashlib
 import os
 import resource
 import subprocess
@@ -10,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from scalable.cache.key import CallKey
 from scalable.cache.store import ResultStore
 
-KEYS = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(500)]
-FACTS = {"parts": {"a": "b"}, "function": "f", "cost_s": 2.0}
+DIGESTS = [f"{number:064x}" for number in range(4)]
+KEY = CallKey(DIGESTS[0], {}, "f")
 
 
 def started(text, *arguments, **options):
@@ -24,36 +24,40 @@ def started(text, *arguments, **options):
 
 LIMITED = """
 import resource, signal, sys
+from scalable.cache.key import CallKey
 from scalable.cache.store import ResultStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 store = ResultStore.open(sys.argv[1])
 for key in sys.argv[2:]:
-    assert store.put(key, bytearray(3_000_000), parts={}, function="f", cost_s=0) is None
-assert store.put(sys.argv[2], "small", parts={}, function="f", cost_s=0)
-assert store.reports.counts["unwritten"] == len(sys.argv) - 2
+    assert store.put(CallKey(key, {}, "f"), bytearray(3_000_000), cost_s=0) is None
+assert store.put(CallKey(sys.argv[2], {}, "f"), "small", cost_s=0)
 """
 
 
-def test_a_result_for_which_there_is_no_room_is_left_out_with_one_warning(tmp_path):
+def test_a_result_without_room_is_left_out_with_one_warning(tmp_path, files_of):
     url = ResultStore.open(tmp_path / "results").url
-    process = started(LIMITED, url, *KEYS[:4], stderr=subprocess.PIPE)
+    process = started(LIMITED, url, *DIGESTS, stderr=subprocess.PIPE)
     errors = process.communicate(timeout=120)[1]
     assert process.returncode == 0, errors
     assert errors.count("are not cached") == 1
-    assert ResultStore.open(url).get(KEYS[0]).value() == "small"
-    assert not list((tmp_path / "results" / "entries").rglob(".*"))
+    assert ResultStore.open(url).get(KEY).value() == "small"
+    assert len(files_of(ResultStore(url))) == 1
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000
 
 
 AS_NOBODY = """
 import os, sys
+from scalable import cached
+from scalable.cache.key import CallKey
 from scalable.cache.store import ResultStore
-store = ResultStore(sys.argv[1])
+store, key = ResultStore(sys.argv[1]), CallKey(sys.argv[2], {}, "f")
+os.chown(sys.argv[1].removeprefix("file://"), 65533, 65533)
 os.setuid(65534)
-assert store.get(sys.argv[2]) is None
-assert store.put(sys.argv[2], 1, parts={}, function="f", cost_s=0) is None
-assert not store.lease(sys.argv[2], "nobody").excludes
+assert store.get(key) is None
+assert store.put(key, 1, cost_s=0) is None
+double = cached(store=store.url)(lambda x: 2 * x)
+assert [double(3), double(3)] == [6, 6]
 """
 
 
@@ -69,18 +73,19 @@ def reachable():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_neither_reads_nor_writes_even_where_files_are_open_to_all(reachable):
     store = ResultStore.open(reachable / "results")
-    store.put(KEYS[0], "mine", **FACTS)
+    store.put(KEY, "mine", cost_s=2)
     for path in reachable.rglob("*"):
         path.chmod(0o755)
-    with started(AS_NOBODY, store.url, KEYS[0], stderr=subprocess.PIPE) as process:
+    with started(AS_NOBODY, store.url, KEY.digest, stderr=subprocess.PIPE) as process:
         errors = process.communicate(timeout=120)[1]
     assert process.returncode == 0, errors
-    assert "belongs to another user (uid 0)" in errors
-    assert store.get(KEYS[0]).value() == "mine"
+    assert len(errors.splitlines()) == 2  # for each of the two store objects
+    assert errors.count("belongs to another user (uid 65533)") == 2
 
 
 READ_ONLY = """
 import os, sys
+from scalable.cache.key import CallKey
 from scalable.cache.store import ResultStore
 os.chown(sys.argv[1].removeprefix("file://"), 65534, 65534)
 for folder, _, files in os.walk(sys.argv[1].removeprefix("file://"), topdown=False):
@@ -90,16 +95,18 @@ for folder, _, files in os.walk(sys.argv[1].removeprefix("file://"), topdown=Fal
     os.chmod(folder, 0o755)
 os.setuid(65534)
 store = ResultStore(sys.argv[1])
-assert store.get(sys.argv[2]).value() == "mine"
-assert store.put(sys.argv[2], 1, parts={}, function="f", cost_s=0) is None
-assert not store.lease(sys.argv[2], "nobody").excludes
+key = CallKey(sys.argv[2], {}, "f")
+for _ in range(2):
+    assert store.get(key).value() == "mine"
+    assert store.put(key, 1, cost_s=0) is None
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_store_that_cannot_be_written_is_still_read(reachable):
     store = ResultStore.open(reachable / "results")
-    store.put(KEYS[0], "mine", **FACTS)
-    with started(READ_ONLY, store.url, KEYS[0], stderr=subprocess.PIPE) as process:
+    store.put(KEY, "mine", cost_s=2)
+    with started(READ_ONLY, store.url, KEY.digest, stderr=subprocess.PIPE) as process:
         errors = process.communicate(timeout=120)[1]
     assert process.returncode == 0, errors
+    assert errors.count("are not cached") == len(errors.splitlines()) == 1

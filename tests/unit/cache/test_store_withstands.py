@@ -6,16 +6,16 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
 from scalable import cached
 from scalable.cache import key as key_module
-from scalable.cache.store import ResultStore
+from scalable.cache.key import CallKey
+from scalable.cache.store import ResultStore, path_of
 
-KEY = sha256(b"a call").hexdigest()
-FACTS = {"parts": {"a": "b"}, "function": "f", "cost_s": 2.0}
+KEY = CallKey("ab" * 32, {}, "f")
 
 #: Forks processes of one thread that run a remembered call, each killed one step later than the one
 #: before, and another process after each that runs the same call.
@@ -25,16 +25,24 @@ from scalable.cache.calls import CachedFunction
 from scalable.cache.key import CallKey
 from scalable.cache.store import ResultStore
 
-STEPS = ("open", "write", "writev", "fsync", "close", "rename", "link", "unlink", "utime", "mkdir")
-url, log = sys.argv[1:]
+STEPS = (
+    "open", "write", "writev", "fsync", "close", "rename", "link", "unlink", "utime", "mkdir",
+    "rmdir", "scandir",
+)
+url, log = sys.argv[1:3]
+
+# Results of many functions, or a store that is pruned.
+LIMIT, FUNCTION = (10**9, "value{}") if len(sys.argv) == 3 else (1_500_000, "value")
+
+def key_of(number):
+    return CallKey(f"{number:064x}", {"number": str(number)}, FUNCTION.format(number))
 
 def value(number):
     os.write(os.open(log, os.O_WRONLY | os.O_APPEND), b"ran ")
     return bytearray([number % 251]) * 200_000
 
 def call(number):
-    key = CallKey(f"{number:064x}", {"number": str(number)}, "value")
-    return CachedFunction(value, ResultStore(url), key)(number)
+    return CachedFunction(value, ResultStore(url, LIMIT), key_of(number))(number)
 
 def forked(run):
     child = os.fork()
@@ -62,8 +70,8 @@ def killed_at(step, number):
 
 def again(number):
     store = ResultStore(url)
-    store.get(f"{number:064x}")
-    assert set(store.reports.counts) <= {"hits", "misses"}, store.reports.latest  # nothing torn
+    store.get(key_of(number))
+    assert store.fault_of(key_of(number)) is None  # nothing torn
     assert call(number) == bytearray([number % 251]) * 200_000
     assert call(number) == bytearray([number % 251]) * 200_000
 
@@ -89,15 +97,23 @@ def finished(script, *arguments):
     return done
 
 
-def test_a_process_that_is_killed_at_any_step_leaves_a_store_that_the_next_one_uses(tmp_path):
+def are_whole(store):
+    """Return whether all results can be read."""
+    found = [(one, store.described(one)) for one in store.stored()]
+    keys = [CallKey(one.key, entry.parts, entry.function) for one, entry in found]
+    return None not in map(store.get, keys)
+
+
+@pytest.mark.parametrize("pruning", [False, True])
+def test_a_process_killed_at_any_step_leaves_a_store_for_the_next(tmp_path, pruning):
     store, log = ResultStore.open(tmp_path / "results"), tmp_path / "log"
     log.touch()
-    steps = int(finished(KILLED_AT_EACH_STEP, store.url, log).stdout)
-    assert steps > 15
+    steps = int(finished(KILLED_AT_EACH_STEP, store.url, log, *["pruning"] * pruning).stdout)
+    assert steps > 8
     # The result of each call is right and there, whether its first process had stored it or not.
-    assert store.usage().entries == steps
-    assert store.verify().faults == ()
-    assert steps < log.read_text().count("ran") < 2 * steps
+    assert pruning or len(list(store.stored())) == steps
+    assert are_whole(store)
+    assert steps < log.read_text().count("ran") < 2 * steps + pruning
 
 
 ON_A_FULL_DISK = """
@@ -127,14 +143,14 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(path)], check=True)
 
 
-def test_calls_go_on_with_one_warning_when_the_disk_is_full(small_disk):
+def test_calls_go_on_with_one_warning_when_the_disk_is_full(small_disk, files_of):
     done = finished(ON_A_FULL_DISK, small_disk / "results")
     assert 45 < int(done.stdout) < 80  # those for which there was room ran once
     assert done.stderr.count("are not cached") == 1, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     store = ResultStore.open(small_disk / "results")
-    assert store.verify().faults == ()
-    assert not list((small_disk / "results" / "entries").rglob(".*"))
+    assert are_whole(store)
+    assert not [path for path in files_of(store) if path.name.startswith(".")]
 
 
 def test_calls_go_on_with_one_warning_when_nothing_at_all_can_be_written(small_disk):
@@ -153,16 +169,16 @@ def test_times_of_entries_that_are_wrong_by_hours_change_no_result(tmp_path, mon
     real = time.time
     with monkeypatch.context() as clock:
         clock.setattr(time, "time", lambda: real() + hours * 3600)
-        store.put(KEY, "kept", **FACTS)
-    path = tmp_path / "results" / "entries" / KEY[:2] / KEY
+        store.put(KEY, "kept", cost_s=2.0)
+    path = Path(tmp_path / "results" / path_of(KEY))
     then = real() + hours * 3600
     os.utime(path, (then, then))
-    other = ResultStore.open(store.url)
+    other = ResultStore(store.url)
     assert other.get(KEY).value() == "kept"
     # It was used now, by the clock of the file server.
     assert abs(path.stat().st_mtime - real()) < 60
-    assert other.collect(limit=1 << 20, max_age_s=3600).left.entries == 1
-    assert other.collect(limit=0).removed == 1
+    assert other.prune(limit=1 << 20, max_age_s=3600).left.entries == 1
+    assert other.prune(limit=0).removed == 1
 
 
 def test_results_of_another_version_of_the_key_are_not_found(tmp_path, monkeypatch):

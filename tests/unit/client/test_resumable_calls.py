@@ -1,12 +1,13 @@
 """Functions that clients send in place of others, so that results are kept for resuming."""
 
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from scalable.cache.calls import Purpose
-from scalable.cache.resumable import ResumableFunction
+from scalable.cache.calls import Purpose, cached
+from scalable.cache.resume import NOT_ASKED, ResumableFunction
 from scalable.client.caching import TaskCache
 from scalable.model.cache_settings import CacheSettings, Keeping
 from scalable.protocol.operations import CARRIES
@@ -39,8 +40,8 @@ class Odd:
 
 @pytest.fixture
 def calls(tmp_path):
-    def make(keeping=True, is_remote=False):
-        kept = Keeping(str(tmp_path)) if keeping else None
+    def make(keeping=True, is_remote=False, resumed=None):
+        kept = Keeping(str(tmp_path), resumed) if keeping else None
         client = SimpleNamespace(_scheduler_identity={CARRIES: is_remote})
         return TaskCache(client, CacheSettings(keeping=kept))
 
@@ -82,3 +83,24 @@ def test_workers_without_the_file_system_are_named_once(calls, caplog):
         assert [made.resumable(plain, {}, Purpose(), None) for _ in range(2)] == [plain, plain]
     (record,) = caplog.records
     assert "without this file system" in record.getMessage()
+
+
+def test_a_call_that_is_not_to_be_kept_is_counted_in_a_resumed_run(calls, tmp_path):
+    assert calls().resumable(plain, {}, Purpose(), False) is plain
+    made = calls(resumed=str(tmp_path / "earlier"))
+    assert made.resumable(plain, {}, Purpose(), False).unkept == NOT_ASKED
+    assert made.resumable(plain, {}, Purpose(), None).unkept == ""
+
+
+def test_cached_calls_without_a_key_are_counted_however_they_are_sent(calls, tmp_path):
+    made = calls()
+    made._given = replace(made._given, url=str(tmp_path / "cache"))
+    sent = []
+    made.map(dynamic, [["1"]], {}, Purpose(), True, lambda own, *_, **__: sent.append(own))
+    sent.append(made.function(dynamic, Purpose(), True))
+    assert [each.function for each in sent] == [dynamic, dynamic]
+    assert all("eval" in each.unkept for each in sent)
+
+
+def test_a_decorated_function_that_is_not_to_be_cached_is_sent_without_its_decorator(calls):
+    assert calls(keeping=False).resumable(cached(plain), {}, Purpose(), False) is plain

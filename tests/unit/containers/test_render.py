@@ -20,7 +20,7 @@ from scalable.containers import (
     render_removal,
     setup_entry,
 )
-from scalable.model.names import is_control
+from scalable.harmless import is_control
 
 COMMAND = ("python3", "-m", "model")
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))

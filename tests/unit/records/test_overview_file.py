@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from scalable.model.overview import CallCounts, Overview, TaskOverview
+from scalable.model.overview import Overview, TaskCounts, TaskOverview
 from scalable.records.overview_file import OverviewFile
 
 
@@ -17,7 +17,7 @@ def file(tmp_path):
 
 
 def overview(done):
-    return Overview(at=1.0, tasks=(TaskOverview("fit", "big", CallCounts(done=done)),))
+    return Overview(at=1.0, tasks=(TaskOverview("fit", "big", TaskCounts(done=done)),))
 
 
 def test_a_shorter_text_leaves_nothing_of_a_longer_one(file, tmp_path):

@@ -3,8 +3,16 @@
 import pytest
 
 from scalable.errors import RunError
-from scalable.runs import RunRecord
-from scalable.runs.report.comparison import compare, render_comparison
+from scalable.model import Plan, ScalePlan
+from scalable.runs import RunRecord, summarize
+from scalable.runs.report.comparison import (
+    LONGEST_NAME,
+    compare,
+    render_comparison,
+    tasks_compared,
+)
+from scalable.runs.report.human import said_time
+from scalable.runs.report.plans import render_plan
 
 PLAN = {
     "objective": "balance",
@@ -56,9 +64,31 @@ def test_predicted_stands_beside_actual(record):
     assert (advice.tag, advice.written) == ("model", "1.2G")
 
 
+def test_a_long_name_of_a_task_is_cut_in_the_comparison(record):
+    found = compare(record(tasks=rows(1, 9.0, "x" * 100_000)))
+    names = [row.cells[0] for row in tasks_compared(found).rows]
+    assert [len(name) for name in names] == [len("sim"), LONGEST_NAME]
+
+
 def test_a_prediction_that_was_far_exceeded_did_not_hold(record):
     found = compare(record(tasks=rows(6, 20.0)))
     assert (found.time_s, found.within) == ((40.0, 120.0), False)
+
+
+def test_plan_comparison_and_report_measure_one_span(record):
+    times = {"predicted_time_s": 50.0, "startup_s": 10.0}
+    plan = Plan("t", "p", "0", ScalePlan({}), predicted_interval_s=(45.0, 60.0), **times)
+    shown = render_plan(plan)
+    assert "Time:      about 40.0 s, 35.0 s to 50.0 s (" in shown
+    assert "Start-up:  10.0 s" in shown
+    # The first worker was requested 8 s before the first task, and connected 4 s after it.
+    workers = [worker("a", "requested", 92.0), worker("a", "started", 104.0)]
+    run = record(plan=PLAN | times, tasks=rows(5, 9.0), workers=workers)
+    found, summary = compare(run), summarize(run)
+    assert (found.time_s, found.startup_s) == ((40.0, 41.0), (10.0, 12.0))
+    assert (summary.time_s, summary.startup_s) == (41.0, 12.0)
+    assert said_time(summary).startswith("41.0 s (start-up 12.0 s, session ")
+    assert found.within is True
 
 
 def test_numbers_that_no_product_survives_are_none(record):

@@ -1,8 +1,7 @@
 """The front of a plan as text."""
 
 from scalable.model import FrontPoint, Plan, PredictedCost, ScalePlan
-from scalable.runs.report.front import draw_front, front_rows
-from scalable.runs.report.plans import plan_html
+from scalable.runs.report.plans import draw_front, front_rows, plan_html
 
 
 def plan(*points, chosen=1):
@@ -39,6 +38,6 @@ def test_each_choice_tells_what_it_costs_to_be_wrong():
         ("@ a 1", "30.0 s", "40.0 s", "10", "12"),
         ("  a 2", "20.0 s", "-", "11", "-"),
     ]
-    assert "  @ a 1    30.0 s  40.0 s              10    12" in draw_front(made).splitlines()
+    assert "  @ a 1      30.0 s  40.0 s              10    12" in draw_front(made).splitlines()
     page = plan_html(made, time="", cost="")
     assert page.index("80 % of cost") < page.index("40.0 s", page.index("80 % of cost"))

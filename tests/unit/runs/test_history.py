@@ -133,7 +133,7 @@ def test_found_results_teach_no_times_and_count_as_calls(record, tmp_path):
     (run,) = read_history(tmp_path, "p")
     assert run.predicted_s == 3600.0
     told = [{"task_name": "sim", "tag": "model", "kind": kind, "count": count, "timestamp": 0.0}
-            for kind, count in (("found", 7), ("waited", 1), ("missed", 1))]  # fmt: skip
+            for kind, count in (("found", 8), ("missed", 1))]  # fmt: skip
     (path / "remembered.jsonl").write_text("".join(json.dumps(r) + "\n" for r in told))
     (run,) = read_history(tmp_path, "p")
     assert [each.duration_s for each in run.calls] == [5.0]

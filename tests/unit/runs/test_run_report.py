@@ -1,13 +1,27 @@
 """The report object: each number of the page, computed from a record that is known."""
 
+import base64
+import hashlib
 import json
+import re
 
 import pytest
 from made_runs import RUN_ID, START, call, made_record
 
+from scalable.palette import LIGHT
 from scalable.runs import RunRecord, report
-from scalable.runs.report.timeline import COLUMNS, OTHER, ROWS, SINGLE_CALLS
+from scalable.runs.report.timeline import COLUMNS, ROWS, SHADES, SINGLE_CALLS
 from scalable.runs.report.usage import POINTS
+
+
+def data_of(page):
+    """Return the data that is embedded in a page, as a browser reads it."""
+    return json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+
+
+def bars_of(row):
+    """Return the bars of a timeline's row: begin, width, name, failed, shade."""
+    return [tuple(row[place : place + 5]) for place in range(0, len(row), 5)]
 
 
 def test_a_pool_tells_the_share_of_time_in_which_its_workers_had_calls():
@@ -27,27 +41,31 @@ def test_overlapping_calls_of_one_worker_count_once():
     assert use.busy_s == pytest.approx(2.5)
 
 
-def test_few_calls_are_shown_one_by_one_with_their_worker():
-    timeline = report.report_on(made_record([call(0), call(19, worker="a-1")])).timeline
-    assert [row.name for row in timeline.rows] == ["a-0", "a-1"]
-    ((first,), (second,)) = (row.blocks for row in timeline.rows)
-    assert (first.begin, first.width) == (0, COLUMNS / 20)
-    assert second.begin == pytest.approx(COLUMNS * 19 / 20)
-    assert "a-1" in second.title
+def test_few_tasks_are_shown_one_by_one_with_their_worker():
+    timeline = report.report_on(
+        made_record([call(0), call(19, worker="a-1", state="failed")])
+    ).timeline
+    assert [label for label, _ in timeline["rows"]] == ["a-0", "a-1"]
+    (first,), (second,) = map(bars_of, timeline["cells"])
+    assert first == (0, COLUMNS / 20, 0, 0, SHADES)
+    assert second == (COLUMNS * 19 / 20, COLUMNS / 20, 0, 1, SHADES)
+    assert timeline["marks"] == []
 
 
-def test_many_calls_are_cells_whose_shade_tells_the_share_of_busy_workers():
+def test_many_tasks_are_cells_whose_shade_is_the_share_of_busy_workers():
     count = SINGLE_CALLS + 500
     step = 20 / count
     calls = [
         call(n * step, "even" if n % 2 else "odd", timestamp=START + (n + 1) * step)
-        | {"task_id": str(n), "duration_s": step / 2}
+        | {"task_id": str(n), "duration_s": step / 2, "state": "succeeded" if n else "failed"}
         for n in range(count)
     ]
-    (row, other) = report.report_on(made_record(calls)).timeline.rows
-    assert not other.blocks
-    assert all(block.title is None and block.shade == 2 for block in row.blocks)
-    assert sum(block.width for block in row.blocks) == pytest.approx(COLUMNS)
+    timeline = report.report_on(made_record(calls)).timeline
+    row, other = map(bars_of, timeline["cells"])
+    assert not other
+    assert all((failed, shade) == (0, 2) for *_, failed, shade in row)
+    assert sum(width for _, width, *_ in row) == pytest.approx(COLUMNS)
+    assert timeline["marks"] == [[0, 0.0]]
 
 
 def test_many_workers_share_rows_and_every_worker_is_in_one():
@@ -56,16 +74,17 @@ def test_many_workers_share_rows_and_every_worker_is_in_one():
         for tag, count in (("a", 900), ("b", 100))
         for n in range(count)
     ]
-    rows = report.report_on(made_record([call(0)], workers)).timeline.rows
+    rows = report.report_on(made_record([call(0)], workers)).timeline["rows"]
     assert len(rows) <= ROWS
-    assert sum(int(row.name.split()[0]) for row in rows) == 1000
+    assert sum(int(label.split()[1]) for label, _ in rows) == 1000
 
 
 def test_ten_thousand_task_names_share_a_colour_beyond_the_most_important_ones():
     calls = [call(n / 1000, f"name-{n}") for n in range(10_000)]
     made = report.report_on(made_record(calls))
-    assert len(made.timeline.names) == OTHER
-    assert made.timeline.others == 10_000 - OTHER
+    names = made.timeline["names"]
+    assert [colour for _, colour in names].count(-1) == 1
+    assert len(names) == len(LIGHT) + 1
     assert len(made.to_html()) < 500_000
 
 
@@ -77,10 +96,11 @@ def test_failures_with_one_cause_are_one_group_with_the_details_that_are_recorde
     ]
     failures += [{"failure_class": "ValueError", "message": "other", "count": 3, "details": {}}]
     failures += [{"failure_class": "E", "message": "end", "details": {"phase": "workflow"}}]
-    first, second = report.report_on(made_record(failures=failures)).causes
-    assert (first.count, first.message, first.details) == (12, "bad value 0", {"arguments": "(0,)"})
-    assert first.calls == ["t-0", "t-1", "t-2", "t-3", "t-4"]
-    assert (second.count, second.message) == (3, "other")
+    first, second = report.report_on(made_record(failures=failures)).to_dict()["report"]["causes"]
+    assert (first["count"], first["message"]) == (12, "bad value 0")
+    assert first["details"] == {"arguments": "(0,)"}
+    assert first["calls"] == ["t-0", "t-1", "t-2", "t-3", "t-4"]
+    assert (second["count"], second["message"]) == (3, "other")
 
 
 def test_the_longest_chain_follows_the_calls_for_which_others_waited():
@@ -112,6 +132,15 @@ def test_advice_names_more_workers_where_all_were_busy():
     assert "4 workers could shorten 20.0 s to about 10.0 s" in sentence
 
 
+@pytest.mark.parametrize(("most", "advice"), [(2, None), (3, "3 workers"), (9, "4 workers")])
+def test_advice_is_within_the_manifest_s_limit(tmp_path, most, advice):
+    (tmp_path / "manifest.yaml").write_text(f"targets: {{local: {{max_workers: {most}}}}}\n")
+    calls = [call(n, worker=f"a-{w}") | {"task_id": f"{n}{w}"} for n in range(20) for w in (0, 1)]
+    record = made_record(calls, run={"target": "local"})
+    told = report.report_on(RunRecord(**{**vars(record), "path": tmp_path})).advice
+    assert [f"{advice} could shorten" in sentence for sentence in told] == [True] * bool(advice)
+
+
 def test_the_environment_shows_the_manifest_without_values_of_variables(tmp_path):
     text = "components:\n  a:\n    env: {TOKEN: hunter2}\n    image: https://u:hunter2@x.org/i\n"
     (tmp_path / "manifest.yaml").write_text(text)
@@ -128,30 +157,59 @@ def test_one_object_is_text_page_part_and_json(tmp_path):
     made = report.report_on(made_record([call(0)]))
     assert str(made) == report.render_human(made.summary)
     part = made._repr_html_()
-    assert part.startswith('<div class="sr">')
-    assert "<script" not in part
+    assert part.startswith("<iframe ")
+    assert 'sandbox="allow-scripts"' in part
+    assert "<script" not in part  # it is escaped
     assert RUN_ID in part
     page = made.save(tmp_path / "r.html").read_text()
-    assert page.startswith("<!DOCTYPE html>")
+    assert page.startswith("<!doctype html>")
     value = json.loads(json.dumps(made.to_dict()))
     assert value["version"] == 1
     assert value["report"]["tasks"] == {"succeeded": 1}
     assert value["report"]["pools"][0]["busy_s"] == 1.0
+    assert "queued" not in value["report"]["pools"][0]
+
+
+def test_the_page_has_the_same_tables_as_a_live_one_and_quantiles():
+    calls = [call(n, "sim", duration_s=float(n)) for n in range(1, 12)]
+    data = data_of(report.report_on(made_record([*calls, call(15, state="failed")])).to_html())
+    (table,) = [piece["table"] for piece in data["parts"]["tasks"] if "table" in piece]
+    names = [column["name"] for column in table["columns"]]
+    assert {"task", "progress", "done", "failed", "mean_run_time", "duration_s_q95"} <= set(names)
+    rows = {row["cells"][0]: dict(zip(names, row["cells"], strict=True)) for row in table["rows"]}
+    assert (rows["sim"]["done"], rows["sim"]["duration_s_q50"]) == ("11", "6.0 s")
+    assert data["progress"]["text"] == "12 of 12 tasks"
+    assert data["progress"]["states"] == [["done", 11, "11 done"], ["failed", 1, "1 failed"]]
+    assert data["state"] == {"text": "completed with 1 failure", "look": "warn"}
 
 
 def test_the_page_forbids_everything_but_its_own_script_and_style():
     page = report.report_on(made_record([call(0)])).to_html()
     policy = page.partition('Content-Security-Policy" content="')[2].partition('"')[0]
-    assert policy.startswith("default-src &#39;none&#39;; style-src &#39;sha256-")
+    assert policy.startswith("default-src &#x27;none&#x27;; style-src &#x27;sha256-")
     assert "unsafe" not in policy
-    assert "http://" not in page
+    own = re.findall('<style>(.*?)</style>|<script type="module">(.*?)</script>', page, re.DOTALL)
+    assert len(own) == 2
+    for text in (style or script for style, script in own):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"sha256-{digest}" in policy
     assert "https://" not in page
     assert ' style="' not in page
-    assert "<link" not in page
+    assert '<link rel="stylesheet' not in page
+    assert ' src="' not in page
+
+
+def test_a_text_cannot_end_the_data_of_a_page():
+    hostile = "</script><script>alert(1)</script>\u2028<!--"
+    made = report.report_on(made_record([call(0, hostile)], run={"error": hostile}))
+    page = made.to_html()
+    assert page.count("</script>") == page.count("<script") == 2
+    assert "\u2028" not in page
+    assert data_of(page)["error"] == hostile
 
 
 def test_a_run_without_anything_has_a_report():
     record = RunRecord(path=made_record().path, run={}, status="running")
     made = report.report_on(record)
-    assert "No worker connected." in made.to_html()
+    assert "No worker connected." in json.dumps(data_of(made.to_html()))
     assert made.advice == ()

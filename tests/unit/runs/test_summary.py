@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from scalable.model.overview import TaskCounts
 from scalable.runs import RunRecord, summarize
 from scalable.runs.summary import PoolSummary
 
 RUN = {"run_id": "run-x", "started_at": "2026-01-01T00:00:00+00:00", "ended_at": None}
 START = 1767225600.0
+NONE = vars(TaskCounts())
 
 
 def of(*, run=RUN, status="completed", **streams):
@@ -43,19 +45,26 @@ def test_spreads_are_of_the_last_final_rows():
     assert names["sim"] == {
         "count": 3,
         "failed": 0,
+        "counts": {**NONE, "done": 3},
         "tags": ["demeter"],
         "duration_s": {
             "q50": 2.0, "q80": pytest.approx(2.6), "q95": pytest.approx(2.9), "max": 3.0,
             "mean": 2.0, "total": 4.0,
         },
-        "queued_s": {"q50": 1.0, "q95": pytest.approx(1.45), "max": 1.5, "mean": 1.0},
-        "peak_memory": {"q50": 200.0, "q95": pytest.approx(290.0), "max": 300, "mean": 200.0},
+        "queued_s": {
+            "q50": 1.0, "q80": pytest.approx(1.3), "q95": pytest.approx(1.45), "max": 1.5,
+            "mean": 1.0, "total": 2.0,
+        },
+        "peak_memory": {
+            "q50": 200.0, "q80": pytest.approx(260.0), "q95": pytest.approx(290.0), "max": 300,
+            "mean": 200.0, "total": 400.0,
+        },
         "cpu_s": 6,
         "found": 0,
     }  # fmt: skip
     assert names["other"] == {
         "count": 1, "failed": 0, "tags": [], "duration_s": None, "queued_s": None,
-        "peak_memory": None, "cpu_s": None, "found": 0,
+        "peak_memory": None, "cpu_s": None, "found": 0, "counts": {**NONE, "running": 1},
     }  # fmt: skip
 
 

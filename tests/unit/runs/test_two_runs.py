@@ -2,7 +2,7 @@
 
 from made_runs import call, made_record
 
-from scalable.runs.report.two_runs import compare_runs, render_two_runs
+from scalable.runs.report.comparison import compare_runs, render_two_runs
 
 
 def test_two_runs_are_rows_of_one_table():

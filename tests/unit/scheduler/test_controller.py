@@ -47,7 +47,7 @@ async def test_priorities_decide_among_expected_managers_and_not_who_came_first(
 
 
 async def test_a_manager_that_does_not_come_is_not_waited_for_forever(monkeypatch):
-    monkeypatch.setattr("scalable.scheduler.pool_facts.GATHER_S", 0.0)
+    monkeypatch.setattr("scalable.scheduler.cluster_state.GATHER_S", 0.0)
     async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
         demand = Demand()
         demand.want("a", 2, before=0, reason="test", source="manual")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.scheduler.explaining import failed_calls_named
+from scalable.scheduler.explaining import failed_tasks_named
 
 
 def row(key, name, at, message="no", count=1):
@@ -31,16 +31,16 @@ ROWS = [
     ("simulate-", 5, "last"),
 ])  # fmt: skip
 def test_a_key_goes_before_a_task_name_and_that_before_a_beginning(name, count, message):
-    found = failed_calls_named(name, ROWS, now=100.0)
+    found = failed_tasks_named(name, ROWS, now=100.0)
     assert (found.state, found.gone, found.count) == ("failed", True, count)
     assert found.failure.message == message
 
 
 def test_the_newest_failure_of_a_task_stands_for_all():
-    found = failed_calls_named("simulate", ROWS[:-1], now=100.0)
+    found = failed_tasks_named("simulate", ROWS[:-1], now=100.0)
     assert (found.count, found.since_s, found.key) == (5, 10.0, "simulate-2")
     assert (found.worker, found.failure.frame) == ("a-1", "flow.py:3")
 
 
 def test_a_name_without_failures_means_none():
-    assert failed_calls_named("plot", ROWS, now=100.0) is None
+    assert failed_tasks_named("plot", ROWS, now=100.0) is None

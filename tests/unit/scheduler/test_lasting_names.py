@@ -1,12 +1,14 @@
 """Rows of task names for readers that record them over time."""
 
-from scalable.model.overview import CallCounts, TaskOverview
+from scalable.model.overview import TaskCounts, TaskOverview, TaskSums
+from scalable.quantiles import Sum
 from scalable.scheduler import overviews
 from scalable.scheduler.overviews import LASTING_ROWS, LastingNames
 
 
 def rows(names, done=1):
-    return [TaskOverview(name, "small", CallCounts(done=done), 1.0, 1, 1, 1.0) for name in names]
+    sums = TaskSums(duration_s=Sum(1, 1.0))
+    return [TaskOverview(name, "small", TaskCounts(done=done), sums) for name in names]
 
 
 def test_no_number_of_ended_calls_falls_while_names_come(monkeypatch):
@@ -27,7 +29,7 @@ def test_the_number_of_rows_is_bounded_and_no_call_is_left_out():
     )
     assert len(found) <= 2 * LASTING_ROWS + 1
     assert sum(row.counts.done for row in found) == sum(row.names for row in found) == 2000
-    assert sum(row.run_s for row in found) == 2000.0
+    assert sum(row.sums["duration_s"].total for row in found) == 2000.0
 
 
 def test_names_with_the_same_beginning_share_a_row_after_the_first_ones(monkeypatch):

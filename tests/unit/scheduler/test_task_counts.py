@@ -46,7 +46,7 @@ def test_a_bundle_counts_as_its_calls(scheduler):
     bundle = addition(BUNDLE, values)
     scheduler.move("a", "memory", startstops=[bundle], worker="tcp://a")
     assert told(counts) == {("fit", None): (0, 5, 2, 0)}  # three calls were given back
-    assert [row.mean_s for row in counts] == [0.5]
+    assert [row.sums.mean("duration_s") for row in counts] == [0.5]
 
 
 def test_found_calls_of_a_bundle_did_not_run(scheduler):
@@ -58,7 +58,7 @@ def test_found_calls_of_a_bundle_did_not_run(scheduler):
     parts = [addition(BUNDLE, values), cache_addition([outcome])]
     scheduler.move("a", "waiting", "processing", "memory", startstops=parts, worker="tcp://a")
     (row,) = counts
-    assert (row.unfinished, row.ended, row.mean_s) == (0, (1, 1, 0, 4), 1.5)
+    assert (row.unfinished, row.ended, row.sums.mean("duration_s")) == (0, (1, 1, 0, 4), 1.5)
 
 
 def test_many_names_are_summed_up_by_their_beginning(scheduler, monkeypatch):
@@ -132,4 +132,4 @@ def test_queue_times_are_counted_from_when_a_call_waits_for_a_worker_only(schedu
     end["startstops"].append(addition(BUNDLE, bundle))
     scheduler.move("b", "waiting", "processing", "memory", **end)
     (row,) = counts
-    assert (row.queued, row.queued_s) == (5, 2.0 + 4 * 3.0)
+    assert row.sums["queued_s"] == (5, 2.0 + 4 * 3.0)

@@ -10,7 +10,7 @@ from scalable.protocol.operations import KNOWN_ANNOTATION
 from scalable.scaling.task_model import Kind as TaskKind
 from scalable.scaling.task_model import Sample, TaskModel, size_bucket
 from scalable.scheduler.adaptation import Workload
-from scalable.scheduler.pool_facts import Starts
+from scalable.scheduler.cluster_state import Starts
 from scalable.scheduler.task_log import TaskLog, running_tasks
 
 

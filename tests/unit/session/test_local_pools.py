@@ -29,6 +29,7 @@ def manifest_of(pools, **given):
     ({"a": 0, "b.c-d": 7}, {"processes": True}),
     ({"a": 1}, {"threads_per_worker": 3, "project": "two words"}),
     ({"a": 1}, {"project": "42"}),
+    ({"a": 1}, {"dashboard_address": ":8787"}),
 ])  # fmt: skip
 def test_counts_make_the_request_that_their_manifest_makes(pools, given):
     made = ScalableSession.local(pools, **given)._request
@@ -56,6 +57,7 @@ def test_the_defaults_are_those_of_the_option_model():
     ({"a": 1}, {"threads_per_worker": True}),
     ({"a": 1}, {"processes": 1}),
     ({"a": 1}, {"project": ""}),
+    ({"a": 1}, {"dashboard_address": "nowhere"}),
     ({"a": {"memory": "much"}}, {}),
 ])  # fmt: skip
 def test_whatever_a_manifest_refuses_is_refused(pools, given):

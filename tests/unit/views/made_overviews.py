@@ -2,14 +2,16 @@
 
 from scalable.model.clusters import PoolStatus
 from scalable.model.overview import (
-    CallCounts,
     Events,
     Overview,
     PoolOverview,
     PredictedEnd,
+    TaskCounts,
     TaskOverview,
+    TaskSums,
     WorkerOverview,
 )
+from scalable.quantiles import Sum
 
 NOW = 1_700_000_000.0
 HEBREW = "\u05e9\u05dc\u05d5\u05dd"
@@ -22,7 +24,8 @@ HOSTILE = (
 
 
 def task(name, tag="small", mean_s=2.0, names=1, **counts):
-    return TaskOverview(name, tag, CallCounts(**counts), mean_s, names)
+    sums = TaskSums() if mean_s is None else TaskSums(duration_s=Sum(1, mean_s))
+    return TaskOverview(name, tag, TaskCounts(**counts), sums, names)
 
 
 def pool(wanted=2, running=2, adaptive=None, cost=None, **told):
@@ -41,11 +44,11 @@ def overview(**changes):
             "reason": None, "started_at": NOW - 600, "ends_at": None, "idle_ends_at": None,
         },
         "pools": {
-            "small": pool(busy=2, used_slots=2, slots=2, waiting=30),
+            "small": pool(busy=2, used_slots=2, slots=2, queued=30),
             "big": pool(4, 1, adaptive=(0, None), lost=1, reason="the quota is used up"),
         },
         "tasks": (
-            task("fit", running=2, waiting=30, done=18),
+            task("fit", running=2, queued=30, done=18),
             task("score", "big", 0.5, done=5, failed=1),
         ),
         "managers": (

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from scalable.model import Plan, PoolStatus, ScalePlan
-from scalable.model.overview import CallCounts, Overview, PoolOverview, TaskOverview
+from scalable.model.overview import Overview, PoolOverview, TaskCounts, TaskOverview
 from scalable.model.plan import FrontPoint
 from scalable.runs.report.plans import shown_plan
 from scalable.views.notebooks import (
@@ -27,7 +27,7 @@ OVERVIEW = Overview(
         "other": PoolOverview(PoolStatus(1, 1)),
     },
     tasks=tuple(
-        TaskOverview(f"{HOSTILE[:40]}{n}", HOSTILE, CallCounts(running=1)) for n in range(50)
+        TaskOverview(f"{HOSTILE[:40]}{n}", HOSTILE, TaskCounts(running=1)) for n in range(50)
     ),
     workers=2,
 )

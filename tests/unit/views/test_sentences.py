@@ -5,28 +5,32 @@ from dataclasses import replace
 import pytest
 
 from scalable.model import PoolStatus
-from scalable.views.explanation import Explanations, Reason
-from scalable.views.facts import (
-    AdaptiveFacts,
-    CallFacts,
+from scalable.views.explanation import (
+    Explanations,
     Failure,
-    LeavingWorker,
-    ManagerFacts,
-    NeededCall,
     NextTry,
     PoolFacts,
-    RunningTask,
+    Reason,
+    SlotHolder,
+    TaskFacts,
     UnmetNeed,
 )
-from scalable.views.pool_reasons import explain_pool
-from scalable.views.task_reasons import explain_call
+from scalable.views.reasons import explain_pool, explain_task
 
-MANAGER = (ManagerFacts("m", "attached", 0.5),)
-RUNS = RunningTask("fit-1", "fit", "a-1", 60.0)
-HOLDS = RunningTask("outer-1", "outer", "a-1", 60.0, holds=True)
-EMPTY = PoolFacts("a", ("a",), PoolStatus(), managers=MANAGER, attached=1)
+
+def managers(state="attached", silent_s=0.5):
+    return ({"id": "m", "state": state, "silent_s": silent_s},)
+
+
+def adaptive(most, requested=None, decision=""):
+    return {"adaptive": (0, most), "requested": requested, "decision": decision}
+
+
+RUNS = SlotHolder("fit-1", "fit", "a", "a-1", 60.0)
+HOLDS = SlotHolder("outer-1", "outer", "a", "a-1", 60.0, holds=True)
+EMPTY = PoolFacts("a", ("a",), PoolStatus(), managers=managers(), attached=1)
 FULL = PoolFacts(
-    "a", ("a",), PoolStatus(wanted=1, running=1), 1, MANAGER, 1, busy_slots=1, slots=1, running=(RUNS,)
+    "a", ("a",), PoolStatus(wanted=1, running=1), managers(), 1, busy_slots=1, slots=1, running=(RUNS,)
 )  # fmt: skip
 
 
@@ -36,12 +40,12 @@ def empty(**facts):
 
 
 def leaving(*reasons, **facts):
-    workers = tuple(LeavingWorker(f"a-{n}", reason) for n, reason in enumerate(reasons))
+    workers = {f"a-{n}": reason for n, reason in enumerate(reasons)}
     return empty(leaving=workers, **facts)
 
 
 def call(state, pool=EMPTY, **facts):
-    return CallFacts("fit-9", "fit", "a", state, pool=pool, **facts)
+    return TaskFacts("fit-9", "fit", "a", state, pool=pool, **facts)
 
 
 def no_worker(pool=EMPTY, **ask):
@@ -49,7 +53,9 @@ def no_worker(pool=EMPTY, **ask):
 
 
 def needs(*states, needed=None):
-    found = tuple(NeededCall(f"in-{n}", "in", state, "a-1") for n, state in enumerate(states))
+    found = tuple(
+        TaskFacts(f"in-{n}", "in", "", state, worker="a-1") for n, state in enumerate(states)
+    )
     return call("needs", needs=found, needed=needed or len(states))
 
 
@@ -58,16 +64,16 @@ CASES = [
     (no_worker(replace(EMPTY, status=None, known_tags=("b",))), Reason.NO_POOL, "no pool 'a'; known tags: 'b'"),
     (no_worker(replace(EMPTY, status=None, attached=0)), Reason.NO_MANAGER, "no manager is attached"),
     (no_worker(empty(attached=0, wanted=1)), Reason.NO_MANAGER, "to start workers"),
-    (no_worker(empty(managers=(ManagerFacts("m", "leaving", 1.0),), wanted=1)), Reason.NO_MANAGER, "is leaving and starts no more"),
+    (no_worker(empty(managers=managers("leaving", 1.0), wanted=1)), Reason.NO_MANAGER, "is leaving and starts no more"),
     (no_worker(empty(awaits_managers=True)), Reason.MANAGER_STARTS, "not attached yet"),
     (no_worker(replace(EMPTY, status=None, awaits_managers=True)), Reason.MANAGER_STARTS, "not attached yet"),
-    (no_worker(empty(managers=(ManagerFacts("m", "lost", 90.0),))), Reason.MANAGER_LOST, "no longer reports"),
+    (no_worker(empty(managers=managers("lost", 90.0))), Reason.MANAGER_LOST, "no longer reports"),
     (no_worker(empty(wanted=1, reason="no image")), Reason.MANAGER_FAILS, "no image"),
     (no_worker(empty(held="80 % of the budget is spent", way_out="raise it")), Reason.BUDGET, "80 % of the budget is spent"),
     (no_worker(empty()), Reason.EMPTY, "it has no workers"),
-    (no_worker(empty(adaptive=AdaptiveFacts(0, 0, None, ""))), Reason.EMPTY, "its maximum is 0"),
-    (no_worker(empty(adaptive=AdaptiveFacts(0, 3, None, ""))), Reason.ADAPTIVE, "has not decided yet"),
-    (no_worker(empty(adaptive=AdaptiveFacts(0, 3, 0, "too little work"))), Reason.ADAPTIVE, "too little work"),
+    (no_worker(empty(**adaptive(0))), Reason.EMPTY, "its maximum is 0"),
+    (no_worker(empty(**adaptive(3))), Reason.ADAPTIVE, "has not decided yet"),
+    (no_worker(empty(**adaptive(3, 0, "too little work"))), Reason.ADAPTIVE, "too little work"),
     (no_worker(empty(wanted=1, launching=1, launching_s=9.0, usual_start_s=4.0)), Reason.LAUNCHING, "are starting, for 9.0 s now"),
     (no_worker(empty(wanted=2)), Reason.LAUNCHING, "none of its 2 workers has connected yet"),
     (no_worker(FULL), Reason.LAUNCHING, "have just connected or take no tasks yet"),
@@ -86,7 +92,7 @@ CASES = [
     (no_worker(restricted_to=("tcp://x",), unable={"a": 2}), Reason.RESTRICTION, "without enough"),
     (needs("running"), Reason.DEPENDENCIES, "in-0, which runs on worker a-1"),
     (needs("assigned"), Reason.DEPENDENCIES, "in-0, which waits on worker a-1"),
-    (needs("ready", "waiting"), Reason.DEPENDENCIES, "1 waits for a worker, 1 waits for other tasks itself"),
+    (needs("no-worker", "needs"), Reason.DEPENDENCIES, "1 waits for a worker, 1 waits for other tasks itself"),
     (needs("failed"), Reason.DEPENDENCIES, "in-0, which has failed"),
     (needs("lost", "lost", needed=40), Reason.DEPENDENCIES, "40 tasks (of the first 2): 2 are computed again"),
     (call("fetching", worker="a-1"), Reason.ARGUMENTS, "for its arguments, which are being transferred"),
@@ -115,11 +121,11 @@ CASES = [
 
 @pytest.mark.parametrize(("facts", "reason", "words"), CASES, ids=[c[2] for c in CASES])
 def test_each_state_of_a_call_has_its_sentence(facts, reason, words):
-    found = explain_call(facts)
+    found = explain_task(facts)
     assert found.reason is reason
     assert words in found.sentence
     assert "\n" not in found.sentence
-    several = explain_call(replace(facts, count=3))  # the calls of a group
+    several = explain_task(replace(facts, count=3))  # the calls of a group
     assert several.reason is reason
 
 
@@ -129,41 +135,43 @@ def test_every_reason_has_a_case():
 
 
 def test_a_full_pool_that_does_not_grow_says_which_count_to_set():
-    waiting = replace(FULL, waiting=2, cluster_name="climate")
+    waiting = replace(FULL, queued=2, cluster_name="climate")
+    assert explain_pool(waiting).sentence.endswith("; 2 tasks wait")
+    assert explain_pool(replace(waiting, queued=1)).sentence.endswith("; 1 task waits")
     assert "scalable scale climate a=2" in explain_pool(waiting).advice
-    adaptive = replace(waiting, adaptive=AdaptiveFacts(0, 3, 1, "enough"))
-    assert "at most 3 workers: enough" in explain_pool(adaptive).advice
+    growing = replace(waiting, **adaptive(3, 1, "enough"))
+    assert "at most 3 workers: enough" in explain_pool(growing).advice
 
 
 def test_advice_for_a_shell_is_made_of_commands():
     def advice(facts):
-        return explain_call(facts.of_cluster("climate")).advice
+        return explain_task(facts.of_cluster("climate")).advice
 
     assert advice(no_worker(empty())) == "start some with `scalable scale climate a=1`"
     again = advice(no_worker(empty(wanted=1, reason="no image")))
     assert again == "remove the cause, then `scalable scale climate a=1` starts workers again"
-    assert advice(needs("waiting")) == "see `scalable explain climate in-0`"
+    assert advice(needs("needs")) == "see `scalable explain climate in-0`"
     assert (
         advice(call("running", children=1, child="in-1")) == "see `scalable explain climate in-1`"
     )
     blamed = call("failed", failure=Failure("ValueError", "no", blamed="('in', 1)"))
     assert advice(blamed) == """see `scalable explain climate '('"'"'in'"'"', 1)'`"""
-    long = NeededCall("in-" + 300 * "0", "in", "waiting")
+    long = TaskFacts("in-" + 300 * "0", "in", "", "needs")
     assert "`" not in advice(call("needs", needs=(long,), needed=1))  # a cut key finds nothing
-    assert explain_call(needs("waiting")).advice == "explain task in-0"
+    assert explain_task(needs("needs")).advice == "explain task in-0"
 
 
 def test_only_a_detached_cluster_is_resumed():
-    lost = no_worker(empty(managers=(ManagerFacts("m", "lost", 90.0),)))
-    assert explain_call(lost.of_cluster("climate")).advice == ""
+    lost = no_worker(empty(managers=managers("lost", 90.0)))
+    assert explain_task(lost.of_cluster("climate")).advice == ""
     detached = replace(lost, pool=replace(lost.pool, detached=True)).of_cluster("climate")
-    assert explain_call(detached).advice == "`scalable manager restart climate` starts it again"
+    assert explain_task(detached).advice == "`scalable manager restart climate` starts it again"
 
 
 @pytest.mark.parametrize("name", ["", "climate"])
 def test_no_advice_exceeds_max_workers(name):
     allows = "max_workers 2 of the target allows no more workers: raise it in the manifest"
-    full = replace(FULL, waiting=1, cluster_name=name, max_workers=2)
+    full = replace(FULL, queued=1, cluster_name=name, max_workers=2)
     assert "a=2" in explain_pool(replace(full, wanted_in_all=1, cluster_name="c")).advice
     advice = explain_pool(replace(full, wanted_in_all=2)).advice
     assert advice == f"wait; {allows}, or give another pool fewer"
@@ -176,19 +184,19 @@ def test_no_advice_exceeds_max_workers(name):
 
 
 def test_a_name_that_nobody_knows_is_answered_with_close_ones():
-    found = explain_call(call("unknown", close=("fit", "fix")))
+    found = explain_task(call("unknown", close=("fit", "fix")))
     assert found.advice.startswith("did you mean 'fit' or 'fix'? `scalable report")
 
 
 def test_a_name_whose_tasks_have_finished_is_not_suggested_again():
     facts = call("unknown")
-    found = explain_call(replace(facts, close=(facts.key, "fix")))
+    found = explain_task(replace(facts, close=(facts.key, "fix")))
     assert "all have finished, were cancelled, or were cache hits" in found.sentence
     assert "did you mean" not in found.advice
 
 
 def test_an_explanation_is_shown_as_its_sentence():
-    found = explain_call(call("anything else"))
+    found = explain_task(call("anything else"))
     assert repr(found) == f"<Explanation: {found}>"
     assert found.sentence in repr(found)
     assert "scalable report --failed" in found.advice

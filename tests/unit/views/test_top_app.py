@@ -9,8 +9,8 @@ from made_overviews import HOSTILE, NOW, events, failure, overview, pool, task, 
 from scalable.clusters.discovery import RunningClusters
 from scalable.errors import ClusterError
 from scalable.model.clusters import ClusterStatus
-from scalable.model.overview import Events, RunningCall
-from scalable.views.overview_tables import tasks_table
+from scalable.model.overview import Events, RunningTask
+from scalable.views.columns import tasks_table
 
 pytest.importorskip("textual")
 
@@ -81,14 +81,14 @@ async def until(pilot, holds):
     pytest.fail(f"it does not come to hold:\n{shown(pilot.app)}")
 
 
-def run(source, story, name="climate", every_s=2.0):
+def run(source, story, name="climate", every_s=2.0, size=(80, 24)):
     """Run a story with the application; the story gets the pilot."""
 
     async def go():
         app = TopApp(source, name, every_s=every_s)
         app.animation_level = "none"  # each step of an animation draws the whole screen
-        async with app.run_test(size=(80, 24)) as pilot:
-            wanted = "run" if name is None else "End:"
+        async with app.run_test(size=size) as pilot:
+            wanted = "run" if name is None else "Tasks: "
             await until(pilot, lambda: wanted in shown(app))
             await story(pilot, app)
 
@@ -98,7 +98,7 @@ def run(source, story, name="climate", every_s=2.0):
 def test_the_first_screen_fits_and_each_tab_shows_its_part():
     async def story(pilot, app):
         text = shown(app)
-        for words in ("climate on slurm/hpc - running", "2 running, 30 waiting, 23 done, 1 failed",
+        for words in ("climate on slurm/hpc - running", "2 running, 30 queued, 23 done, 1 failed",
                       "in 1 m 30 s", "1.25 USD so far", "0 to any", "the quota is used up",
                       "fit", "score", "6 Use", "Drain worker"):  # fmt: skip
             assert words in text, text
@@ -107,18 +107,31 @@ def test_the_first_screen_fits_and_each_tab_shows_its_part():
         assert grid.max_scroll_x == 0  # it fits
         assert app.screen.query_one(TabbedContent).size.width == 80
         assert app.screen.query_one("#summary", Static).size.height == 4
+        assert "30 tasks wait" not in text  # there are too few free lines for decisions
         for key, words in (
             ("2", "small-0001"),
             ("3", "no value"),
             ("4", "30 tasks wait"),
             ("5", "hpc"),
-            ("6", "0 of 2 slots used, 21 tasks wait"),
+            ("6", "0 of 2 slots used, 21 tasks queued"),
             ("1", "score"),
         ):
             await pilot.press(key)
             await until(pilot, lambda words=words: words in shown(app))
 
     run(Made(), story)
+
+
+def test_a_tall_screen_shows_last_failures_decisions_and_use():
+    async def story(pilot, app):
+        text = shown(app)
+        for words in ("Last failures:", "no value", "Last decisions:", "30 tasks wait",
+                      "0 of 2 slots used, 21 tasks queued"):  # fmt: skip
+            assert words in text, text
+        grid = app.screen.query_one("#tasks", Grid)
+        assert grid.cursor_foreground_priority == "renderable"  # its colours stay
+
+    run(Made(), story, size=(140, 45))
 
 
 def test_rows_are_sorted_turned_filtered_and_chosen_by_pool():
@@ -182,11 +195,11 @@ def test_a_pool_is_scaled_only_after_a_yes_which_tells_of_the_limit():
 
 
 def test_the_details_of_a_task_name_its_running_calls():
-    running = RunningCall("fit-1", "fit", "small", "small-7", 12.0)
-    other = RunningCall("score-1", "score", "big", "big-7", 1.0)
+    running = RunningTask("fit-1", "fit", "small", "small-7", 12.0)
+    other = RunningTask("score-1", "score", "big", "big-7", 1.0)
     watched, now = Watched(), overview(running=(running, other))
     watched.take(now, events())
-    table = tasks_table(now)
+    table = tasks_table(now, "top")
     title, parts, about = details_of("tasks", table.rows[0], table, watched)
     assert (title, about) == ("task fit", "fit")
     assert dict(parts)["Longest-running tasks"] == "fit-1 on small-7, for 12.0 s"
@@ -216,7 +229,7 @@ def test_a_scheduler_that_goes_is_named_and_its_return_is_noticed():
     async def story(pilot, app):
         source.error = ClusterError("the scheduler does not answer")
         await until(pilot, lambda: "No answer since" in shown(app))
-        assert "2 running, 30 waiting" in shown(app)  # the last state
+        assert "2 running, 30 queued" in shown(app)  # the last state
         before, source.error = len(source.asked), None
         again = replace(source.overview, tasks=(task("new", done=1),))
         source.overview = replace(again, cluster={**again.cluster, "started_at": NOW + 9})
@@ -224,7 +237,8 @@ def test_a_scheduler_that_goes_is_named_and_its_return_is_noticed():
         await until(pilot, lambda: "No answer" not in shown(app) and "new" in shown(app))
         await pilot.press("3")
         await until(pilot, lambda: not app.screen.query_one("#failures", Grid).table.rows)
-        assert 0 in source.asked[before:]  # all events of the other scheduler were asked for
+        # All events of the other scheduler are asked for.
+        await until(pilot, lambda: 0 in source.asked[before:])
 
     run(source, story, every_s=0.3)
 
@@ -278,7 +292,7 @@ def test_without_a_name_all_that_live_are_listed_and_enter_opens_one():
         assert "climate" in shown(app)
         assert "embedded" in shown(app)
         await pilot.press("enter")
-        await until(pilot, lambda: "End:" in shown(app))
+        await until(pilot, lambda: "Tasks: " in shown(app))
         assert "id-1" in source.asked
         await pilot.press("escape")
         await until(pilot, lambda: "clusters and sessions" in shown(app))

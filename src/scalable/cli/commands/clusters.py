@@ -84,21 +84,21 @@ def explain_command(name: str | None, about: str | None, *, output: Output) -> R
     NAME is the name of a running cluster, or of a session in another of your processes, or of the
     session's run. It may be left out if there is only one. With TAG, explain this pool and tasks
     waiting for it. TASK is a task's key, a prefix of the key, or a task name. Without TAG and TASK,
-    explain all pools and all waiting tasks.
+    explain all pools, and all queued and blocked tasks.
     """
     cluster, about = _cluster_and_subject(name, about)
     if cluster != name:
         output.note(f"cluster {cluster!r}:")
     found = explain(cluster, about)
-    for call in found.calls:
-        if call.state is State.UNKNOWN:
-            raise ClusterError(call.sentence, hint=call.advice)
+    for task in found.tasks:
+        if task.state is State.UNKNOWN:
+            raise ClusterError(task.sentence, hint=task.advice)
     lines: list[str] = []
-    for each in (*found.pools, *found.calls):
+    for each in found:
         lines.append(f"{each.sentence[:1].upper()}{each.sentence[1:]}.")
         lines += [f"  -> {each.advice}"] if each.advice else []
-    if not found.calls:
-        lines.append("No task is waiting.")
+    if not found.tasks:
+        lines.append("No task is queued or blocked.")
     text = "".join(f"{' '.join(line.splitlines())}\n" for line in lines)
     return Result(text, {"cluster": cluster, **found.to_dict()})
 
@@ -187,7 +187,7 @@ def scale_command(
     data: dict[str, Any] = {}
     if budget is not None:
         data["cost"] = set_budget(name, budget)
-        lines += render_budget(data["cost"], budget)
+        lines.append(render_budget(data["cost"], budget))
     adaptive = status_of(find(name), time.time()).adaptive if wanted else {}
     before, after = scale(name, wanted) if wanted else ({}, {})
     for tag, count in after.items():

@@ -18,8 +18,8 @@ from scalable import __version__, settings
 from scalable.cli.options import Command
 from scalable.cli.output import Result
 from scalable.errors import ScalableError
+from scalable.harmless import one_line
 from scalable.providers.registry import provider_traits
-from scalable.runs.report.table import on_one_line
 
 PACKAGE = "scalable"
 
@@ -43,9 +43,9 @@ def command() -> Result:
     width = max(len(row.what) for row in rows)
     lines = []
     for row in rows:
-        lines.append(on_one_line(f"{row.verdict:<4}  {row.what:<{width}}  {row.fact}"))
+        lines.append(f"{row.verdict:<4}  {row.what:<{width}}  {one_line(row.fact)}")
         if row.mend:
-            lines.append(on_one_line(f"      {'':<{width}}  -> {row.mend}"))
+            lines.append(f"      {'':<{width}}  -> {one_line(row.mend)}")
     failed = any(row.verdict == "fail" for row in rows)
     data = {"ok": not failed, "rows": [row._asdict() for row in rows]}
     return Result("\n".join(lines) + "\n", data, faulty=failed, exit_code=int(failed))

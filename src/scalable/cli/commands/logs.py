@@ -13,7 +13,7 @@ from scalable.clusters.discovery import only_cluster
 from scalable.clusters.logs import LogFile, follow_lines, log_files, read_log, run_logs
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.records import ClusterDirectory, find
-from scalable.runs.finding import find_run
+from scalable.runs.overview import find_run
 
 
 @click.command(cls=Command)

@@ -107,8 +107,7 @@ def plan_result(
     plan: Plan, scripts: Mapping[str, str] | None = None, *, front: bool = False
 ) -> Result:
     """Return a result with a plan, its workers' scripts and, if ``front``, its alternatives."""
-    from scalable.runs.report.front import draw_front
-    from scalable.runs.report.plans import render_plan
+    from scalable.runs.report.plans import draw_front, render_plan
 
     document = plan.to_dict()
     shown = [f"\n{draw_front(plan)}\n"] if front and plan.front else []

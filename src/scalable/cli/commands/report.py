@@ -10,7 +10,7 @@ from scalable import settings
 from scalable.cli.options import Command, runs_dir_option
 from scalable.cli.output import Result
 from scalable.runs import find_run, read_run, report, summarize
-from scalable.runs.report.two_runs import compare_runs, render_two_runs
+from scalable.runs.report.comparison import compare_runs, render_two_runs
 
 HTML = "html"
 _SUFFIXES = frozenset({".html", ".htm"})
@@ -38,7 +38,7 @@ def command(  # noqa: PLR0913 - what a user may say
 ) -> Result:
     """Report on a recorded run: tasks, workers, failures, results.
     RUN is its id, a unique prefix of the id, or `latest` (the default). With --format html, the
-    report is one self-contained file with the plan, the timeline, distributions, pools, decisions,
+    report is one self-contained file with the plan, the timeline, quantiles, pools, decisions,
     failures, environment and advice.
     """
     if sum((latest, run is not None, run_id is not None)) > 1:

@@ -22,7 +22,7 @@ from scalable.cli.commands.plan import plan_result
 from scalable.cli.options import Command, complete_cluster, confirm, manifest_option, target_option
 from scalable.cli.output import Output, Result
 from scalable.cli.plans import AskedPlan, costs_money, said_cost, started_plan_options
-from scalable.cli.resuming import Resumed, cached_calls, nothing_kept, resumed_run, unkept
+from scalable.cli.resuming import Resumed, nothing_kept, resumed_run, unkept
 from scalable.cli.workflow import Followed, ScriptTerminal, run_script
 from scalable.clusters.record import default_name
 from scalable.clusters.remote import flush_run
@@ -40,7 +40,8 @@ from scalable.runs import (
     require_writable,
     summarize,
 )
-from scalable.runs.finding import LATEST
+from scalable.runs.overview import LATEST
+from scalable.runs.report.plans import after_startup
 from scalable.runs.streams import StoredRows, stream_path
 from scalable.session.displays import Display, LiveDisplay
 from scalable.session.request import Request
@@ -197,13 +198,13 @@ def command(  # noqa: PLR0913 - what a user may say
             flush_run(directory)
     if code:
         output.note(f"{script} exited with code {_in_words(code)}")
-    for sentence in unkept(runs):
+    rows = [row for run in runs for row in _cache_rows(run, part)]
+    for sentence in unkept(rows):
         output.note(sentence)
     texts, data = _reports(runs, code, output, part, attached=directory is not None)
     if resumed is not None:
-        rows = [row for run in runs for row in _cache_rows(run, part)]
-        keeps = request.spec.keep_results is not None
-        compared = Resumed.of(resumed, runs, cached_calls(rows, request.spec), keeps=keeps)
+        is_complete = all(one["status"] != "interrupted" for one in data["reports"])
+        compared = Resumed.of(resumed, rows, is_complete=is_complete)
         texts.append(str(compared))
         data["resumed"] = asdict(compared)
     return Result("\n".join(texts), data, exit_code=code)
@@ -382,7 +383,8 @@ def _handed_over(plan: Plan, output: Output) -> Iterator[Path]:
     """Yield a file with the plan for sessions, after a remark about the plan."""
     counts = ", ".join(f"{tag} {n}" for tag, n in plan.scale_plan.workers_by_tag.items())
     known = plan.predicted_time_s
-    output.note(f"plan: {counts}" + ("" if known is None else f"; about {format_duration(known)}"))
+    about = "" if known is None else f"; about {format_duration(after_startup(plan, known))}"
+    output.note(f"plan: {counts}{about}")
     with _exchange() as file:
         file.write_text(json.dumps(plan.to_dict()), encoding="utf-8")
         yield file

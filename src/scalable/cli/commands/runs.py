@@ -13,9 +13,11 @@ from scalable import settings
 from scalable.cli.options import DURATION, Command, Removal, removal_options, runs_dir_option
 from scalable.cli.output import Output, Result
 from scalable.runs import RunOverview, chosen_runs, remove_runs, run_overviews
-from scalable.runs.report.table import shorten, table
 from scalable.units import counted, format_amount, format_duration
+from scalable.views.tables import fitted, text_table
 
+#: Paths and names are whole, so that they can be copied.
+_WIDTH = 10_000
 _HEADER = ("run", "project", "target", "state", "started", "duration", "cost", "tasks", "failed")
 #: Maximum number of characters of the names of project and target in the table.
 _NAME = 16
@@ -81,8 +83,8 @@ def _rendered(runs: Sequence[RunOverview]) -> str:
     rows = [
         (
             run.run_id,
-            shorten(run.project, _NAME),
-            shorten(run.target, _NAME),
+            fitted(run.project, _NAME),
+            fitted(run.target, _NAME),
             run.state,
             _moment(run.started_at),
             None if run.duration_s is None else format_duration(run.duration_s),
@@ -94,7 +96,7 @@ def _rendered(runs: Sequence[RunOverview]) -> str:
         )
         for run in runs
     ]
-    return "\n".join(table(_HEADER, rows, width=None)) + "\n"
+    return "\n".join(text_table(_HEADER, rows).lines(_WIDTH)) + "\n"
 
 
 def _moment(text: str | None) -> str | None:

@@ -13,8 +13,8 @@ from scalable.cli.output import Output, Result
 from scalable.clusters.discovery import look, running_clusters
 from scalable.errors import ClusterError
 from scalable.records import find
-from scalable.views.overview_tables import page
-from scalable.views.workers import clusters_table
+from scalable.views.cluster_text import page
+from scalable.views.columns import clusters_table
 from scalable.watch.top.source import AllClusters
 
 #: Width in columns of printed output.
@@ -41,7 +41,7 @@ def command(name: str | None, *, once: bool, output: Output) -> Result | None:
     living = running_clusters()
     for error in living.errors:
         output.warn(error)
-    table = clusters_table(living.clusters, living.runs, time.time())
+    table = clusters_table(living.clusters, living.runs, time.time(), "once")
     lines = table.lines(WIDTH) if table.rows else [table.empty]
     rows = [{**s.to_dict(), "run": living.runs.get(s.id)} for s in living.clusters]
     data = {"clusters": rows, "errors": list(living.errors)}

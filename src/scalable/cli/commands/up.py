@@ -120,9 +120,10 @@ class _Wanted:
         spec, plan = self.request.spec, self.plan
         managers = requested_managers(self.request, self.options)
         idle_s, live_s = lifetimes(spec, self.options)
-        lines = [render_plan(plan), f"Ends:   after {format_duration(idle_s)} without work"]
+        stops = f"Stops:  after {format_duration(idle_s)} without work"
         if live_s is not None:
-            lines.append(f"        and in any case after {format_duration(live_s)}")
+            stops += f", after {format_duration(live_s)} at the latest"
+        lines = [render_plan(plan), stops]
         for manager in spec.managers:
             by_price = spec.manager_policy == "cheapest"
             words = ["by price" if by_price else f"priority {manager.priority}"]
@@ -213,7 +214,7 @@ class _Wanted:
         self._bring_managers(directory)
         if options.budget is not None:
             cost = set_budget(directory.id, options.budget)
-            note("\n".join(clusters.render_budget(cost, options.budget)))
+            note(clusters.render_budget(cost, options.budget))
         status, record = status_of(directory, time.time()), directory.record()
         note(f"cluster {status.name!r} is already running ({status.state})")
         if record.lock != self.plan.manifest_lock:
@@ -250,13 +251,13 @@ class _Wanted:
         """Return the status of a cluster, if ``wait`` once it answers or its workers run."""
         if not wait:
             return status_of(directory, time.time())
-        show = self.output.display()
-        return wait_until_ready(
-            directory,
-            lambda status: show(clusters.render_progress(status)),
-            READY_TIMEOUT_S,
-            workers=workers,
-        )
+        with self.output.progress(lines=True) as display:
+            return wait_until_ready(
+                directory,
+                lambda status: display.show(clusters.render_progress(status)),
+                READY_TIMEOUT_S,
+                workers=workers,
+            )
 
 
 def _shown(status: ClusterStatus, *, changed: bool) -> Result:

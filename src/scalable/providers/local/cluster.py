@@ -71,5 +71,5 @@ def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
         slots, more = spec.options["threads_per_worker"], {}
         if spec.options.get("synchronous"):
             slots, more = max(slots, component.slots), {"executor": CallerThreadPoolExecutor()}
-        options = thread_options(component, slots) | more
+        options = thread_options(component, slots) | more | {"log_dir": spec.log_dir}
         cluster.add_pool(tag, {"cls": PoolWorker, "options": options}, slots=slots)

@@ -5,14 +5,13 @@ A report is built from the run's record alone. The package ``cli`` prints report
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
     from scalable.runs import Summary
-    from scalable.runs.report.failure_list import failed_json, render_failed
-    from scalable.runs.report.human import render_human
+    from scalable.runs.report.human import failed_json, render_failed, render_human
     from scalable.runs.report.run_report import RunReport, report_on
 
 __all__ = [
@@ -21,12 +20,8 @@ __all__ = [
     "failed_json",
     "render_failed",
     "render_human",
-    "render_json",
     "report_on",
 ]
-
-#: Version of the JSON report. It increases when a key is removed or changes its meaning.
-_VERSION = 1
 
 
 def build(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Summary:
@@ -38,16 +33,10 @@ def build(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Summar
     return summarize(read_run(find_run(runs_dir, run_id)))
 
 
-def render_json(summary: Summary) -> dict[str, Any]:
-    """Return the report as a versioned JSON value ``{"version": 1, "report": ...}``."""
-    return {"version": _VERSION, "report": summary.to_dict()}
-
-
 __getattr__, __dir__ = exported_lazily(
     __name__,
     {
-        "scalable.runs.report.failure_list": ("failed_json", "render_failed"),
-        "scalable.runs.report.human": ("render_human",),
+        "scalable.runs.report.human": ("failed_json", "render_failed", "render_human"),
         "scalable.runs.report.run_report": ("RunReport", "report_on"),
     },
 )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from scalable.frames import own_frame_in
 from scalable.model import MemoryAdvice
 from scalable.planning import judge_memory
-from scalable.runs.report.spans import Presence, Span, mapping, number, text
+from scalable.runs.report.timeline import Presence, Span, number, text
 from scalable.runs.report.usage import PoolUse
 from scalable.units import as_written, counted, format_duration, like
 
@@ -46,15 +43,19 @@ def advise(
     spans: Sequence[Span],
     present: Sequence[Presence],
     chain: Chain | None,
+    most: int | None = None,
 ) -> tuple[str, ...]:
-    """Return all advice as sentences. ``chain`` is None without dependent tasks."""
+    """Return all advice as sentences. ``chain`` is None without dependent tasks.
+    ``most`` is the largest number of workers that the manifest allows in all pools together.
+    """
     sentences = [said_memory(advice) for advice in memory_advice(uses)]
     tags = {presence.worker: presence.tag for presence in present}
     by_tag: dict[str, list[Span]] = {}
     for span in spans:
         by_tag.setdefault(tags.get(span.worker, span.tag), []).append(span)
+    spare = math.inf if most is None else most - sum(use.workers for use in uses)
     for use in uses:
-        sentences += _counts(use, by_tag.get(use.tag, []), chain)
+        sentences += _counts(use, by_tag.get(use.tag, []), chain, spare)
     if spans and chain is not None:
         length = max(span.end for span in spans) - min(span.begin for span in spans)
         if length > 0 and chain.seconds >= IDLE * length:
@@ -68,7 +69,9 @@ def advise(
     return tuple(sentences)
 
 
-def _counts(use: PoolUse, spans: Sequence[Span], chain: Chain | None) -> Iterator[str]:
+def _counts(
+    use: PoolUse, spans: Sequence[Span], chain: Chain | None, spare: float
+) -> Iterator[str]:
     share = use.share
     if share is None or len(spans) < LEAST_CALLS:
         return
@@ -85,13 +88,14 @@ def _counts(use: PoolUse, spans: Sequence[Span], chain: Chain | None) -> Iterato
     elif share > BUSY and length > 0:
         longest = max(span.end - span.begin for span in spans)
         floor = max(longest, 0.0 if chain is None else chain.seconds)
-        halved = max(floor, length / 2)
-        if halved < 0.9 * length:
+        more = use.workers + int(max(0, min(use.workers, spare)))
+        shorter = max(floor, length * use.workers / more)
+        if shorter < 0.9 * length:
             yield (
                 f"Workers of {use.tag} had tasks in {100 * share:.0f} % of their time, with "
                 f"{format_duration(work)} of tasks on {counted(use.workers, 'worker')}: "
-                f"{2 * use.workers} workers could shorten {format_duration(length)} to about "
-                f"{format_duration(halved)}."
+                f"{more} workers could shorten {format_duration(length)} to about "
+                f"{format_duration(shorter)}."
             )
 
 
@@ -140,75 +144,3 @@ def longest_chain(rows: Iterable[Mapping[str, Any]]) -> Chain | None:
         names[named[current]] = names.get(named[current], 0) + 1
         current = before.get(current)
     return Chain(lengths[last], len(seen), tuple(reversed(names.items())))
-
-
-# Causes -------------------------------------------------------------------------------------------
-
-#: Maximum number of causes, and of characters of a string.
-CAUSES, CHARACTERS = 50, 4000
-#: Maximum number of tasks and workers that are named for a cause.
-_NAMED = 5
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
-#: Keys of ``details`` that have no row of their own, because they are shown elsewhere.
-_SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "task_name"})
-
-
-@dataclass
-class AdvisedCause:
-    """Failures with the same class, code location and message (except for numbers in it)."""
-
-    failure_class: str
-    message: str
-    #: ``file:line in function``, empty if unknown.
-    frame: str
-    count: int = 0
-    #: Some ids of failed tasks, workers and task names.
-    calls: list[str] = field(default_factory=list)
-    workers: list[str] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    traceback: str = ""
-    #: Other facts by name.
-    details: dict[str, str] = field(default_factory=dict)
-
-
-def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AdvisedCause], int]:
-    """Return the most frequent causes (not the script's), and the number of other failures."""
-    found: dict[tuple[str, str, str], AdvisedCause] = {}
-    for row in rows:
-        details = mapping(row.get("details"))
-        if details.get("phase") == "workflow":
-            continue
-        named, message = text(row.get("failure_class")) or "unknown", text(row.get("message"))
-        traceback = text(details.get("traceback"))
-        frame = text(details.get("frame")) or (own_frame_in(traceback) or "")
-        kind = _NUMBERS.sub("0", message.strip().partition("\n")[0])
-        cause = found.get((named, frame, kind))
-        if cause is None:
-            cause = found[named, frame, kind] = AdvisedCause(
-                named,
-                message[:CHARACTERS],
-                frame,
-                traceback=traceback[-CHARACTERS:],
-                details=_details(details),
-            )
-        count = number(row.get("count"))
-        cause.count += int(count) if count is not None and count >= 1 else 1
-        for key, values in (
-            ("task_id", cause.calls),
-            ("worker", cause.workers),
-            ("task_name", cause.names),
-        ):
-            value = text(details.get(key))
-            if value and value not in values and len(values) < _NAMED:
-                values.append(value)
-    ordered = sorted(found.values(), key=lambda cause: -cause.count)
-    return ordered[:CAUSES], sum(cause.count for cause in ordered[CAUSES:])
-
-
-def _details(details: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
-    for key, value in details.items():
-        if key not in _SHOWN_APART and value not in (None, "", [], {}):
-            written = value if isinstance(value, str) else json.dumps(value, default=str)
-            found[str(key)] = written[-CHARACTERS:]
-    return found

@@ -8,30 +8,32 @@ from functools import partial
 from typing import Any
 
 from scalable.errors import RunError
+from scalable.harmless import one_line
 from scalable.model import MemoryAdvice
 from scalable.model.plan import confidence_in_words
 from scalable.planning import judge_memory
 from scalable.quantiles import quantile
-from scalable.runs import RecordedTasks, RunRecord, Summary, TaskNameSummary, WorkSpan, summary_of
+from scalable.runs import RecordedTasks, RunRecord, Summary, summary_of
 from scalable.runs.report.advice import said_memory
-from scalable.runs.report.histograms import TaskValues
-from scalable.runs.report.spans import (
+from scalable.runs.report.environment import environment_of
+from scalable.runs.report.timeline import (
     Presence,
     Spans,
     last_moment,
     mapping,
-    most_at_once,
     number,
     presences,
 )
-from scalable.runs.report.table import on_one_line, table
-from scalable.runs.report.usage import Peaks, reserved_memory
+from scalable.runs.report.usage import LONGEST_NAME, Peaks, most_at_once, reserved_memory
 from scalable.runs.streams import Row, in_parts
 from scalable.units import format_amount, format_bytes, format_duration
+from scalable.views.columns import TaskRow
+from scalable.views.tables import Table, fitted, text_table
 
 #: A prediction counts as correct if actual value / predicted value is in this range.
 _BAND = (0.8, 1.25)
-_MISSING = "-"
+#: Width of a comparison in columns.
+_WIDTH = 100
 
 Pair = tuple[float | None, float | None]
 
@@ -56,8 +58,10 @@ class Comparison:
     status: str
     objective: str | None
     policy: str | None
-    #: Seconds until the last task finished, as in :meth:`scalable.runs.WorkSpan.seconds`.
+    #: Seconds from the end of the start-up until the last task finished, and of the start-up. See
+    #: :meth:`scalable.runs.WorkSpan.parts`.
     time_s: Pair
+    startup_s: Pair
     #: True if the actual time is 0.8 to 1.25 times the predicted one. None if one is unknown.
     within: bool | None
     #: Predicted probability that ``within`` is True.
@@ -77,7 +81,7 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, with the keys ``predicted`` and ``actual`` for each pair."""
         plain = asdict(self)
-        for key in ("time_s", "worker_seconds", "cost"):
+        for key in ("time_s", "startup_s", "worker_seconds", "cost"):
             plain[key] = _named(plain[key])
         plain["workers"] = {tag: _named(pair) for tag, pair in self.workers.items()}
         plain["tasks"] = {
@@ -104,7 +108,9 @@ def compare_with_plan(
     """Return the comparison of a finished or running run with its plan."""
     plan = record.plan
     predicted = number(plan.get("predicted_time_s"))
-    actual = read.work.seconds(record.workers)
+    startup = None if predicted is None else number(plan.get("startup_s"))
+    time = None if predicted is None else max(0.0, predicted - (startup or 0.0))
+    actual = summary.time_s
     wanted = mapping(mapping(plan.get("scale_plan")).get("workers_by_tag"))
     connected: dict[str, list[tuple[float, float]]] = {}
     for worker in present:
@@ -127,10 +133,9 @@ def compare_with_plan(
         status=record.status,
         objective=plan.get("objective"),
         policy=plan.get("policy"),
-        time_s=(predicted, actual),
-        within=None
-        if not predicted or actual is None
-        else _BAND[0] <= actual / predicted <= _BAND[1],
+        time_s=(time, actual),
+        startup_s=(startup, summary.startup_s),
+        within=None if not time or actual is None else _BAND[0] <= actual / time <= _BAND[1],
         confidence=number(plan.get("confidence")),
         worker_seconds=(held, sum(seconds.values()) if connected else None),
         cost=(paid, _actual_cost(summary, seconds, hourly)),
@@ -146,61 +151,100 @@ def compare_with_plan(
     )
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """Return a comparison as plain text with a final newline."""
+def comparison_tables(comparison: Comparison) -> list[tuple[str, Table]]:
+    """Return a comparison as tables with titles, of which the first is empty."""
+    price = partial(format_amount, unit=comparison.currency)
+    rows = [
+        ("time", comparison.time_s, format_duration),
+        ("start-up", comparison.startup_s, format_duration),
+        ("worker-seconds", comparison.worker_seconds, "{:.0f}".format),
+        (f"cost, {comparison.currency}", comparison.cost, price),
+        *((f"workers of {tag}", p, "{:.0f}".format) for tag, p in comparison.workers.items()),
+    ]
+    known = [row for row in rows if row[0] == "time" or row[1] != (None, None)]
+    tables = [("", _pairs(("", "predicted", "actual"), known))]
+    for title, _, key, show in _OF_TASKS:
+        pairs = [(name, getattr(task, key), show) for name, task in comparison.tasks.items()]
+        if any(pair != (None, None) for _, pair, _ in pairs):
+            tables.append((title, _pairs(("task", "predicted", "actual"), pairs)))
+    return tables
+
+
+#: Title of a table, heading of a column, attribute of :class:`TaskComparison`, and format.
+_OF_TASKS = (
+    ("Tasks:", "tasks", "calls", "{:.0f}".format),
+    ("Mean time of a task:", "mean", "mean_s", format_duration),
+    ("80 % of tasks within:", "80 %", "q80_s", format_duration),
+    ("Peak memory of 95 % of tasks:", "95 % of memory", "memory", format_bytes),
+)
+
+
+def tasks_compared(comparison: Comparison) -> Table:
+    """Return the comparison of the tasks as one table with two columns for each fact."""
+    headings = [f"{heading}{which}" for _, heading, _, _ in _OF_TASKS for which in (", plan", "")]
+    rows = [
+        (
+            fitted(name, LONGEST_NAME),
+            *(
+                cell
+                for _, _, key, show in _OF_TASKS
+                for cell in _cells(getattr(task, key), show)[:2]
+            ),
+        )
+        for name, task in comparison.tasks.items()
+    ]
+    return text_table(("task", *headings), rows, empty="no tasks")
+
+
+def plan_in_words(comparison: Comparison) -> list[str]:
+    """Return sentences about the plan and how good its prediction was."""
+    plan = comparison.objective or "the counts of the manifest"
+    policy = f", policy {comparison.policy}" if comparison.policy else ""
     held = {True: "yes", False: "no", None: "not known"}[comparison.within]
     confidence = comparison.confidence
     said = "" if confidence is None else f" (confidence was {confidence_in_words(confidence)})"
-    rows = [
-        ("time", *_compared_cells(comparison.time_s, format_duration)),
-        ("worker-seconds", *_compared_cells(comparison.worker_seconds, "{:.0f}".format)),
-    ]
-    if comparison.cost != (None, None):
-        price = partial(format_amount, unit=comparison.currency)
-        rows.append((f"cost, {comparison.currency}", *_compared_cells(comparison.cost, price)))
-    rows += [
-        (f"workers of {tag}", *_compared_cells(pair, "{:.0f}".format))
-        for tag, pair in comparison.workers.items()
-    ]
-    lines = [
-        f"Run {on_one_line(comparison.run_id)}: {comparison.status}",
-        (
-            f"Plan:   {comparison.objective or 'the counts of the manifest'}"
-            f"{f', policy {comparison.policy}' if comparison.policy else ''}"
-        ),
+    return [
+        "Plan:   " + one_line(f"{plan}{policy}"),
         f"Within {_BAND[0]:g} to {_BAND[1]:g} times the predicted time: {held}{said}",
-        "",
-        *table(("", "predicted", "actual", "ratio"), rows),
     ]
-    for title, key, show in (
-        ("Tasks:", "calls", "{:.0f}".format),
-        ("Mean time of a task:", "mean_s", format_duration),
-        ("80 % of tasks within:", "q80_s", format_duration),
-        ("Peak memory of 95 % of tasks:", "memory", format_bytes),
-    ):
-        pairs = {name: getattr(task, key) for name, task in comparison.tasks.items()}
-        if any(pair != (None, None) for pair in pairs.values()):
-            shown = [(name, *_compared_cells(pair, show)) for name, pair in pairs.items()]
-            lines += ["", title, *table(("task", "predicted", "actual", "ratio"), shown)]
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """Return a comparison as plain text with a final newline."""
+    lines = [
+        f"Run {one_line(comparison.run_id)}: {one_line(comparison.status)}",
+        *plan_in_words(comparison),
+    ]
+    for title, made in comparison_tables(comparison):
+        lines += ["", *([title] if title else []), *made.lines(_WIDTH)]
     for advice in comparison.memory_advice:
         lines += ["", said_memory(advice)]
     return "\n".join(lines) + "\n"
 
 
-def _compared_cells(pair: Pair, show: Any) -> tuple[str, str, str]:
-    predicted, actual = pair
-    texts = [_MISSING if value is None else str(show(value)) for value in pair]
-    ratio = f"{actual / predicted:.2f}" if predicted and actual is not None else _MISSING
-    return texts[0], texts[1], ratio
+_Rows = Sequence[tuple[str, tuple[Any, Any], Any]]
+
+
+def _pairs(headings: tuple[str, ...], rows: _Rows) -> Table:
+    """Return names with two values and their ratio as a table."""
+    named = [(fitted(name, LONGEST_NAME), *_cells(*rest)) for name, *rest in rows]
+    return text_table((*headings, "ratio"), named)
+
+
+def _cells(pair: tuple[Any, Any], show: Any) -> tuple[str, ...]:
+    texts = ["-" if value is None else fitted(show(value), _LONGEST) for value in pair]
+    one, other = pair
+    numbers = all(isinstance(value, int | float) for value in pair)
+    return (*texts, f"{other / one:.2f}" if numbers and one else "-")
 
 
 def _named(pair: Pair) -> dict[str, float | None]:
     return {"predicted": pair[0], "actual": pair[1]}
 
 
-def _task(expected: Mapping[str, Any], actual: TaskNameSummary | None) -> TaskComparison:
-    spread = None if actual is None else actual.duration_s
-    memory = None if actual is None else actual.peak_memory
+def _task(expected: Mapping[str, Any], actual: TaskRow | None) -> TaskComparison:
+    spread = None if actual is None else actual.quantiles.get("duration_s")
+    memory = None if actual is None else actual.quantiles.get("peak_memory")
     return TaskComparison(
         calls=(number(expected.get("calls")), None if actual is None else float(actual.count)),
         mean_s=(number(expected.get("mean_s")), None if spread is None else spread.mean),
@@ -241,11 +285,10 @@ class ReadCalls:
     """Values from a run's task rows, for several parts of a report. Decodes the rows only once."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self.calls, self.spans, self.values = RecordedTasks(), Spans(), TaskValues()
-        self.peaks, self.work = Peaks(), WorkSpan()
+        self.calls, self.spans, self.peaks = RecordedTasks(), Spans(), Peaks()
         self.in_graph = False
         for some in in_parts(rows):
-            for reader in (self.calls, self.spans, self.values, self.peaks, self.work):
+            for reader in (self.calls, self.spans, self.peaks):
                 reader.add(some)
             self.in_graph = self.in_graph or any("after" in row for row in some)
 
@@ -253,3 +296,76 @@ class ReadCalls:
     def last_moment(self) -> float:
         """Time of the last row in epoch seconds, or 0 without rows."""
         return max(0.0, self.calls.last_moment or 0.0)
+
+
+# Two runs -----------------------------------------------------------------------------------------
+
+#: Maximum number of rows of the table, and of characters of a text in it.
+_ROWS, _LONGEST = 100, 24
+
+
+def compare_runs(first: RunRecord, second: RunRecord) -> dict[str, tuple[Any, Any]]:
+    """Map names to pairs (first run, second run) of values. None means unknown."""
+    one, other = _values_of(first), _values_of(second)
+    names = dict.fromkeys([*one, *other])
+    rows = {name: (one.get(name), other.get(name)) for name in names}
+    same = ("manifest", "version of ")
+    return {n: p for n, p in rows.items() if not (n.startswith(same) and p[0] == p[1])}
+
+
+def _values_of(record: RunRecord) -> dict[str, Any]:
+    calls = RecordedTasks(record.tasks)
+    summary: Summary = summary_of(record, calls)
+    present: dict[str, list[tuple[float, float]]] = {}
+    until = last_moment(record, calls.last_moment or 0.0)
+    for worker in presences(record.workers, until):
+        present.setdefault(worker.tag, []).append((worker.begin, worker.end))
+    there = environment_of(record)
+    values: dict[str, Any] = {
+        "run": summary.run_id,
+        "target": record.run.get("target"),
+        "status": summary.status,
+        "duration_s": summary.duration_s,
+        "time_s": summary.time_s,
+        "startup_s": summary.startup_s,
+        "calls": sum(summary.tasks.values()),
+        "failed": summary.tasks.get("failed", 0),
+        "manifest": there.manifest_lock,
+    }
+    if summary.cost is not None:
+        values[f"cost in {summary.cost.currency}"] = summary.cost.actual
+    values |= {f"workers of {tag}": most_at_once(times) for tag, times in present.items()}
+    for name, task in summary.task_names.items():
+        values[f"tasks of {name}"] = task.count
+        lengths = task.quantiles.get("duration_s")
+        values[f"median_s of {name}"] = None if lengths is None else lengths.q50
+    return values | {f"version of {name}": text for name, text in there.versions.items()}
+
+
+def render_two_runs(rows: Mapping[str, tuple[Any, Any]]) -> str:
+    """Return a comparison as plain text with a final newline."""
+    one, other = (one_line(run) for run in rows["run"])
+    shown = [_shown(name, pair) for name, pair in rows.items() if name != "run"]
+    lines = [f"First:  {one}", f"Second: {other}", ""]
+    lines += _pairs(("", "first", "second"), shown[:_ROWS]).lines(_WIDTH)
+    if len(shown) > _ROWS:
+        lines.append(f"  and {len(shown) - _ROWS} more rows (see the JSON form)")
+    return "\n".join(lines) + "\n"
+
+
+#: Names of rows with seconds, and what users see instead.
+_SECONDS = {
+    "duration_s": "session",
+    "time_s": "time",
+    "startup_s": "start-up",
+    "median_s": "median",
+}
+
+
+def _shown(name: str, pair: tuple[Any, Any]) -> tuple[str, tuple[Any, Any], Any]:
+    key, of, rest = name.partition(" ")
+    if key in _SECONDS:
+        return f"{_SECONDS[key]}{of}{rest}", pair, format_duration
+    if name.startswith("cost in "):
+        return name, pair, partial(format_amount, unit=name.removeprefix("cost in "))
+    return name, pair, str

@@ -1,12 +1,18 @@
-"""Environment of a run from its record: versions, machine, hosts and manifest. Does no I/O."""
+"""Environment of a run from its record: versions, machine, hosts and manifest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import yaml
+
+from scalable.files import read_regular
 from scalable.runs import RunRecord
-from scalable.runs.report.spans import mapping, number, text
+from scalable.runs.report.timeline import mapping, number, text
+from scalable.storage import without_secrets
 
 NOT_RECORDED = "not recorded"
 
@@ -50,3 +56,56 @@ def environment_of(record: RunRecord, manifest: str = "") -> Environment:
         manifest_lock=record.manifest_lock or NOT_RECORDED,
         manifest=manifest,
     )
+
+
+# Manifests ----------------------------------------------------------------------------------------
+
+#: Largest size in bytes of a manifest that is shown.
+LARGEST = 100_000
+_HIDDEN = "(left out)"
+#: Maximum depth of a manifest that is shown.
+_DEPTH = 20
+
+
+def shown_manifest(run: Path) -> str:
+    """Return a run's manifest as YAML without the variables' values, or "" if unreadable."""
+    file = run / "manifest.yaml"
+    try:
+        if file.stat().st_size > LARGEST:
+            return ""
+        text = read_regular(file).decode("utf-8")
+        # Our manifests have no aliases, which can make a short string very large.
+        if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
+            return ""
+        value = yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    shown: str = yaml.safe_dump(_without_secrets(value), sort_keys=False, allow_unicode=True)
+    return shown
+
+
+def most_workers(manifest: str, target: str) -> int | None:
+    """Return the limit of a target's workers in a resolved manifest, or None without any."""
+    found = mapping(yaml.safe_load(manifest))
+    most = mapping(mapping(found.get("targets")).get(target)).get("max_workers")
+    # Managers start more workers on other targets.
+    return most if type(most) is int and not found.get("managers") else None
+
+
+def _without_secrets(value: Any, depth: int = 0) -> Any:
+    if depth > _DEPTH:
+        return _HIDDEN
+    if isinstance(value, dict):
+        return {
+            str(key): dict.fromkeys(map(str, inner), _HIDDEN)
+            if key == "env" and isinstance(inner, dict)
+            else _HIDDEN
+            if key == "env"
+            else _without_secrets(inner, depth + 1)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(inner, depth + 1) for inner in value]
+    return without_secrets(value) if isinstance(value, str) and "://" in value else value

@@ -1,36 +1,50 @@
-"""Report of a run as plain text."""
+"""Report of a run, and its failures, as plain text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from scalable.runs import CostSummary, PoolSummary, Quantiles, Summary, TaskNameSummary
-from scalable.runs.report.table import WIDTH, on_one_line, shorten, table
-from scalable.units import format_amount, format_bytes, format_duration
-from scalable.views.overview_tables import STATE_WORDS, cache_in_words, reason_rows
+from scalable.harmless import one_line
+from scalable.runs import (
+    CostSummary,
+    FailedRow,
+    FailureCause,
+    PoolSummary,
+    RunRecord,
+    Summary,
+    causes,
+)
+from scalable.runs.calls import FOUND
+from scalable.runs.report.usage import task_rows
+from scalable.units import counted, format_amount, format_bytes, format_duration
+from scalable.views.cluster_text import BLOCKS, cache_in_words, reason_rows, titled
+from scalable.views.columns import TASKS
+from scalable.views.tables import fitted
 
+#: Width of a report in columns.
+WIDTH = 100
 _NOT_CLOSED = {
     "interrupted": "its process stopped without closing the run; the record is incomplete",
     "running": "the record is incomplete",
 }
-_DURATION_HEADER = ("task", "count", "failed", "median", "80%", "95%", "max", "total")
-_QUANTILES_HEADER = ("task", "median", "95%", "max")
+#: Spaces at the start of a line, or a word with a colon and several spaces.
+_LABEL = re.compile(r" {1,60}|\w+:  +")
 _SHOWN_NAMES = 30
 _SHOWN_RERUNS = 3
 _SHOWN_CHANGES = 10
 _SHOWN_REASONS = 10
-_MISSING = "-"
 
 
 def render_human(summary: Summary) -> str:
     """Return the report as plain text without colour. Only paths may exceed 100 columns."""
     blocks = [
         list(_head(summary)),
-        *_tables(summary.task_names),
+        *_tables(summary),
         list(_remembered(summary)),
         [*_workers(summary.workers), *_events(summary)],
         list(_cost(summary.cost)),
@@ -41,31 +55,31 @@ def render_human(summary: Summary) -> str:
 
 
 def _head(summary: Summary) -> Iterator[str]:
-    yield f"Run {on_one_line(summary.run_id)}"
+    yield f"Run {one_line(summary.run_id)}"
     yield f"Status:   {said_status(summary)}"
     if summary.error:
-        yield shorten(f"Error:    {_first_line(summary.error)}", WIDTH)
+        yield _cut(f"Error:    {_first_line(summary.error)}")
     provider = f" (provider {summary.provider})" if summary.provider else ""
-    yield shorten(f"Project:  {on_one_line(summary.project)}", WIDTH)
-    yield shorten(f"Target:   {on_one_line(summary.target + provider)}", WIDTH)
+    yield _cut(f"Project:  {one_line(summary.project)}")
+    yield _cut(f"Target:   {one_line(summary.target + provider)}")
     yield f"Started:  {said_moment(summary.started_at)}"
-    yield f"Duration: {said_duration(summary)}"
-    words = {STATE_WORDS.get(state, state): count for state, count in summary.tasks.items()}
-    states = ", ".join(f"{count} {on_one_line(state)}" for state, count in words.items())
-    yield shorten(f"Tasks:    {states or 'none'}", WIDTH)
+    yield f"Time:     {said_time(summary)}"
+    words = {"cached" if state == FOUND else state: count for state, count in summary.tasks.items()}
+    states = ", ".join(f"{count} {one_line(state)}" for state, count in words.items())
+    yield _cut(f"Tasks:    {states or 'none'}")
 
 
 def said_status(summary: Summary) -> str:
     """Return the status of a run with remarks."""
     failed = summary.tasks.get("failed", 0)
+    status = fitted(summary.status, WIDTH // 2)
+    if summary.status == "completed" and failed:
+        status += f" with {counted(failed, 'failure')}"
     remarks = []
     if summary.status in _NOT_CLOSED:
         remarks.append(_NOT_CLOSED[summary.status])
-    if summary.status == "completed" and failed:
-        remarks.append(f"{failed} failed {'task' if failed == 1 else 'tasks'}")
     if summary.exit_code:
         remarks.append(f"exit code {summary.exit_code}")
-    status = shorten(on_one_line(summary.status), WIDTH // 2)
     return status + (f" ({'; '.join(remarks)})" if remarks else "")
 
 
@@ -77,36 +91,38 @@ def said_moment(text: str | None) -> str:
         return "not known"
 
 
-def said_duration(summary: Summary) -> str:
-    """Return the formatted duration of a run."""
-    if summary.duration_s is None:
-        return "not known"
-    shown = format_duration(summary.duration_s)
-    return shown if summary.ended_at else f"{shown} up to the last record"
+def said_time(summary: Summary) -> str:
+    """Return the time of a run's tasks, as plans predict it, its start-up, and its session."""
+    session = "not known"
+    if summary.duration_s is not None:
+        session = format_duration(summary.duration_s)
+        session += "" if summary.ended_at else " up to the last record"
+    if summary.time_s is None or summary.startup_s is None:
+        return f"no task finished (session {session})"
+    time, startup = (format_duration(value) for value in (summary.time_s, summary.startup_s))
+    return f"{time} (start-up {startup}, session {session})"
 
 
-def _tables(task_names: Mapping[str, TaskNameSummary]) -> Iterator[list[str]]:
-    if not task_names:
-        return
-    # The tasks with the largest total running time come first.
-    names = sorted(task_names, key=lambda name: -_total(task_names[name]))
-    shown = {name: task_names[name] for name in names[:_SHOWN_NAMES]}
-    rows = [_duration_row(name, task) for name, task in shown.items()]
-    more = len(names) - len(shown)
-    yield [
-        "Duration:",
-        *table(_DURATION_HEADER, rows),
-        *([f"  and {more} more task names (see the JSON report)"] if more else []),
-    ]
-    queued = [(name, *_times(task.queued_s)) for name, task in shown.items()]
-    yield ["Time in the queue:", *table(_QUANTILES_HEADER, queued)]
-    memory = [(name, *_sizes(task.peak_memory)) for name, task in shown.items()]
-    measured = any(task.peak_memory for task in shown.values())
-    yield (
-        ["Peak memory:", *table(_QUANTILES_HEADER, memory)]
-        if measured
-        else ["Peak memory: not measured"]
-    )
+#: Title of a table, its display, and what is said without any measurement.
+_TABLES = (
+    ("Duration", "duration_s", "not measured"),
+    ("Time in the queue", "queued_s", "none"),
+    ("Peak memory", "peak_memory", "not measured"),
+)
+
+
+def _tables(summary: Summary) -> Iterator[list[str]]:
+    rows = task_rows(summary)
+    more = len(rows) - _SHOWN_NAMES
+    for title, display, nothing in _TABLES if rows else ():
+        table = TASKS.table(rows[:_SHOWN_NAMES], display)
+        if len(table.columns) == 1:
+            yield [f"{title}: {nothing}"]
+            continue
+        lines = [f"{title}:", *table.lines(WIDTH)]
+        if display == "duration_s" and more > 0:
+            lines.append(f"  and {more} more task names (see the JSON report)")
+        yield lines
 
 
 def _remembered(summary: Summary) -> Iterator[str]:
@@ -115,39 +131,17 @@ def _remembered(summary: Summary) -> Iterator[str]:
     if not totals:
         return
     yield f"Cached results: {cache_in_words(totals)}"
-    found = {name: task.found for name, task in summary.task_names.items() if task.found}
+    cached = {name: row.task.counts.cached for name, row in summary.task_names.items()}
+    found = {name: count for name, count in cached.items() if count}
     if found:
-        names = sorted(found, key=lambda name: -found[name])
-        shown = ", ".join(f"{on_one_line(n)} {found[n]}" for n in names[:_SHOWN_NAMES])
-        yield shorten(f"  hits: {shown}", WIDTH)
+        names = sorted(found, key=lambda name: (-found[name], name))
+        shown = ", ".join(f"{one_line(n)} {found[n]}" for n in names[:_SHOWN_NAMES])
+        yield _cut(f"  hits: {shown}")
     for task, count, reason, nearest in islice(reason_rows(totals), _SHOWN_REASONS):
         closest = f" (nearest: {nearest})" if nearest else ""
-        yield shorten(f"  ran: {count} x {task}: {reason}{closest}", WIDTH)
+        yield _cut(f"  ran: {count} x {task}: {reason}{closest}")
     if len(totals.reasons) > _SHOWN_REASONS:
         yield f"  and {len(totals.reasons) - _SHOWN_REASONS} more reasons (see the JSON report)"
-
-
-def _total(task: TaskNameSummary) -> float:
-    return task.duration_s.total if task.duration_s else 0.0
-
-
-def _duration_row(name: str, task: TaskNameSummary) -> tuple[str, ...]:
-    spread = task.duration_s
-    values = (spread.q50, spread.q80, spread.q95, spread.max, spread.total) if spread else ()
-    shown = tuple(format_duration(value) for value in values) or (_MISSING,) * 5
-    return (name, str(task.count), str(task.failed), *shown)
-
-
-def _times(spread: Quantiles | None) -> tuple[str, ...]:
-    if spread is None:
-        return (_MISSING,) * 3
-    return tuple(format_duration(value) for value in (spread.q50, spread.q95, spread.max))
-
-
-def _sizes(spread: Quantiles | None) -> tuple[str, ...]:
-    if spread is None:
-        return (_MISSING,) * 3
-    return tuple(format_bytes(value) for value in (spread.q50, spread.q95, spread.max))
 
 
 def _workers(pools: Mapping[str, PoolSummary]) -> Iterator[str]:
@@ -156,7 +150,7 @@ def _workers(pools: Mapping[str, PoolSummary]) -> Iterator[str]:
         yield "  none"
     for tag, pool in pools.items():
         counts = f"{pool.started} started, {pool.removed} removed, {pool.final} final"
-        yield f"  {shorten(on_one_line(tag), WIDTH - len(counts) - 4)}: {counts}"
+        yield f"  {fitted(tag, WIDTH - len(counts) - 4)}: {counts}"
 
 
 def _events(summary: Summary) -> Iterator[str]:
@@ -165,18 +159,18 @@ def _events(summary: Summary) -> Iterator[str]:
     yield from _decisions(summary.scaling_changes)
     lost = {tag: pool.lost for tag, pool in summary.workers.items() if pool.lost}
     if lost:
-        shown = ", ".join(f"{count} of {on_one_line(tag)}" for tag, count in lost.items())
-        yield shorten(f"Lost workers: {shown}", WIDTH)
+        shown = ", ".join(f"{count} of {one_line(tag)}" for tag, count in lost.items())
+        yield _cut(f"Lost workers: {shown}")
     for tag in lost:
         for reason, count in summary.workers[tag].lost_reasons.items():
-            yield shorten(f"  {on_one_line(tag)}: {count} x {_first_line(reason)}", WIDTH)
+            yield _cut(f"  {one_line(tag)}: {count} x {_first_line(reason)}")
     if summary.reruns:
         more = len(summary.reruns) - _SHOWN_RERUNS
-        shown = ", ".join(on_one_line(task_id) for task_id in summary.reruns[:_SHOWN_RERUNS])
+        shown = ", ".join(one_line(task_id) for task_id in summary.reruns[:_SHOWN_RERUNS])
         shown += f" and {more} more" if more > 0 else ""
-        yield shorten(f"Tasks run more than once: {len(summary.reruns)} ({shown})", WIDTH)
+        yield _cut(f"Tasks run more than once: {len(summary.reruns)} ({shown})")
         for reason, count in summary.rerun_reasons.items():
-            yield shorten(f"  {count} x {on_one_line(reason)}", WIDTH)
+            yield _cut(f"  {count} x {one_line(reason)}")
 
 
 def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -187,7 +181,13 @@ def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in made[-_SHOWN_CHANGES:]:
         counts = f"{row['tag']}: {row.get('from')} -> {row.get('to')}"
         why = f"{counts} ({row['source']}) {row.get('reason') or ''}"
-        yield shorten(f"  {on_one_line(why)}".rstrip(), WIDTH)
+        yield _cut(f"  {one_line(why)}".rstrip())
+
+
+def said_cost(cost: CostSummary) -> str:
+    """Return the cost of a run, and its part for time without tasks."""
+    actual, idle = (format_amount(paid, cost.currency) for paid in (cost.actual, cost.idle))
+    return f"{actual} {cost.currency}, {idle} {cost.currency} idle"
 
 
 def _cost(cost: CostSummary | None) -> Iterator[str]:
@@ -204,15 +204,15 @@ def _cost(cost: CostSummary | None) -> Iterator[str]:
     budget = "" if cost.budget is None else f", budget {amount(cost.budget)}"
     yield f"Cost: {amount(cost.actual)} {cost.currency} ({planned}{budget})"
     share = round(100 * cost.idle / cost.actual) if cost.actual else 0
-    yield f"  for time without tasks: {amount(cost.idle)} ({share} %)"
+    yield f"  {amount(cost.idle)} {cost.currency} idle ({share} %)"
     yield from (
-        shorten(f"  {on_one_line(tag)}: {amount(paid)}, without tasks {amount(idle)}", WIDTH)
+        _cut(f"  {tag}: {amount(paid)}, {amount(idle)} idle")
         for tag, paid in cost.by_tag.items()
         for idle in (cost.idle_by_tag.get(tag, 0.0),)
     )
     if len(cost.by_manager) > 1:
-        parts = ", ".join(f"{on_one_line(m)} {amount(paid)}" for m, paid in cost.by_manager.items())
-        yield shorten(f"  by manager: {parts}", WIDTH)
+        parts = ", ".join(f"{one_line(m)} {amount(paid)}" for m, paid in cost.by_manager.items())
+        yield _cut(f"  by manager: {parts}")
     if cost.scheduler:
         yield f"  scheduler: {amount(cost.scheduler)}"
 
@@ -224,11 +224,11 @@ def _failures(summary: Summary) -> Iterator[str]:
     yield f"Failures: {failures.count}"
     for name, failure in failures.classes.items():
         message = _first_line(failure.message)
-        yield shorten(f"  {on_one_line(name)} ({failure.count}): {message}", WIDTH)
+        yield _cut(f"  {one_line(name)} ({failure.count}): {message}")
         if failure.frame:
-            yield shorten(f"    at {on_one_line(failure.frame)}", WIDTH)
+            yield _cut(f"    at {one_line(failure.frame)}")
         if failure.arguments:
-            yield shorten(f"    with {on_one_line(failure.arguments)}", WIDTH)
+            yield _cut(f"    with {one_line(failure.arguments)}")
     if summary.tasks.get("failed", 0) > failures.count:
         yield "  Further tasks failed only because they need the result of one of these."
     yield "  (scalable report --failed lists them)"
@@ -241,16 +241,118 @@ def _places(summary: Summary) -> Iterator[str]:
         yield f"  {_artifact(artifact)}"
     if summary.malformed_lines:
         yield f"Unreadable lines of the record: {summary.malformed_lines}"
-    yield f"Record: {on_one_line(summary.path)}"
+    yield f"Record: {one_line(summary.path)}"
 
 
 def _artifact(artifact: Mapping[str, Any]) -> str:
     where = artifact.get("path") or artifact.get("uri") or "unknown location"
     size = artifact.get("bytes")
     shown = f" ({format_bytes(size)})" if isinstance(size, (int, float)) else ""
-    name = shorten(on_one_line(str(artifact.get("name") or "unnamed")), WIDTH // 2)
-    return f"{name}: {on_one_line(str(where))}{shown}"
+    name = fitted(str(artifact.get("name") or "unnamed"), WIDTH // 2)
+    return f"{name}: {one_line(str(where))}{shown}"
+
+
+def _cut(text: str, width: int = WIDTH) -> str:
+    """Return a line of at most ``width`` cells that keeps its indentation, and its label's."""
+    shown = _LABEL.match(text)
+    label = "" if shown is None else shown[0]
+    return label + fitted(text[len(label) :], width - len(label))
 
 
 def _first_line(text: str) -> str:
-    return on_one_line(text.strip().partition("\n")[0])
+    return one_line(text.strip().partition("\n")[0])
+
+
+# Failures by cause --------------------------------------------------------------------------------
+
+#: Largest number of lines of an example's traceback and output, and of task names of a cause.
+_LINES = 30
+_NAMES = 5
+
+
+#: Version of the JSON form. It increases when a key is removed or changes its meaning.
+_VERSION = 1
+
+
+def render_failed(record: RunRecord, *, every: bool = False) -> str:
+    """Return a run's failures as plain text, with one example (or ``every``) for each cause."""
+    run_id, found = _run_id(record), causes(record.failures)
+    total = sum(cause.count for cause in found)
+    if not total:
+        return f"Run {one_line(run_id)}: no failures\n"
+    counts = f"{counted(total, 'failure')}, {counted(len(found), 'cause')}"
+    lines = [f"Run {one_line(run_id)}: {counts}"]
+    for cause in found:
+        lines += ["", *_cause(cause, every=every)]
+    return "\n".join(lines) + "\n"
+
+
+def failed_json(record: RunRecord) -> dict[str, Any]:
+    """Return a run's failures by cause as JSON ``{"version": 1, "failed": ...}``."""
+    found = causes(record.failures)
+    return {
+        "version": _VERSION,
+        "failed": {
+            "run_id": _run_id(record),
+            "count": sum(cause.count for cause in found),
+            "causes": [
+                {
+                    "failure_class": cause.failure_class,
+                    "frame": cause.frame,
+                    "count": cause.count,
+                    "task_names": list(cause.task_names),
+                    "failures": [failed.to_dict() for failed in cause.failures],
+                }
+                for cause in found
+            ],
+        },
+    }
+
+
+def _run_id(record: RunRecord) -> str:
+    return str(record.run.get("run_id") or record.path.name)
+
+
+def _cause(cause: FailureCause, *, every: bool) -> Iterator[str]:
+    where = f" at {cause.frame}" if cause.frame else ""
+    yield _cut(f"{cause.count} x {cause.failure_class}{where}", 4 * WIDTH)
+    more = len(cause.task_names) - _NAMES
+    names = ", ".join(cause.task_names[:_NAMES]) + (f" and {more} more" if more > 0 else "")
+    if names:
+        yield _fact("tasks", names)
+    shown = cause.failures if every else cause.failures[:1]
+    for number, failed in enumerate(shown):
+        if number:
+            yield ""
+        yield from _failed(failed, in_full=number == 0)
+    left = cause.count - sum(failed.count for failed in shown)
+    if left and not every:
+        yield f"  and {left} more (--all shows them)"
+
+
+def _failed(failed: FailedRow, *, in_full: bool) -> Iterator[str]:
+    details = failed.details
+    if failed.count > 1:
+        yield _fact("tasks", f"{failed.count}, not described individually")
+    call = failed.task_id or ""
+    if failed.position is not None:
+        call += f", number {failed.position} of its bundle"
+    facts = {
+        "message": failed.message,
+        "call": call,
+        "arguments": details.arguments,
+        "worker": details.worker,
+        "tries": str(details.tries) if details.tries > 1 else None,
+    }
+    yield from (_fact(name, value) for name, value in facts.items() if value)
+    if not in_full:
+        return
+    for title, text in titled(BLOCKS, {**vars(details), "traceback": failed.traceback}):
+        yield f"  {title.lower()}:"
+        # Not splitlines(): it splits at characters that a terminal does not.
+        for line in text.rstrip("\n").split("\n")[-_LINES:]:
+            yield _cut(f"    {line}", 2 * WIDTH)
+
+
+def _fact(name: str, value: str) -> str:
+    return _cut(f"  {name}: {one_line(value)}", 4 * WIDTH)

@@ -3,38 +3,85 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from scalable.files import read_regular
-from scalable.runs import RunRecord, summary_of
-from scalable.runs.report.advice import advise, causes_of, longest_chain
-from scalable.runs.report.comparison import ReadCalls, compare_with_plan
-from scalable.runs.report.environment import environment_of
-from scalable.runs.report.human import render_human
-from scalable.runs.report.page import ReportParts
-from scalable.runs.report.spans import last_moment, presences
-from scalable.runs.report.timeline import make_timeline
-from scalable.runs.report.usage import PoolUse, pool_uses
-from scalable.storage import without_secrets
+from scalable.harmless import one_line
+from scalable.runs import FailureCause, PoolSummary, RunRecord, Summary, causes, summary_of
+from scalable.runs.report.advice import Chain, advise, longest_chain
+from scalable.runs.report.comparison import (
+    Comparison,
+    ReadCalls,
+    compare_with_plan,
+    comparison_tables,
+    plan_in_words,
+    tasks_compared,
+)
+from scalable.runs.report.environment import (
+    Environment,
+    environment_of,
+    most_workers,
+    shown_manifest,
+)
+from scalable.runs.report.human import render_human, said_cost, said_moment, said_status, said_time
+from scalable.runs.report.timeline import last_moment, make_timeline, number, presences, text
+from scalable.runs.report.usage import (
+    LONGEST_NAME,
+    POOLS_OF_RUN,
+    WORKERS_OF_RUN,
+    PoolUse,
+    charts_of,
+    pool_uses,
+    task_rows,
+)
+from scalable.runs.summary import counts_of, epoch
+from scalable.units import counted, format_bytes, format_duration
+from scalable.views.cluster_text import cache_in_words, reason_rows, reasons_in_words
+from scalable.views.columns import DECISIONS, TASKS, DecisionRow, TaskRow
+from scalable.views.page import Piece, failure, progress, table
+from scalable.views.tables import Column, Listing, fitted, text_table
 
 #: Version of the JSON report. It increases when a key is removed or changes its meaning.
 VERSION = 1
+#: Maximum number of rows with pools, decisions or results.
+_POOLS, _DECISIONS, _RESULTS = 60, 200, 100
+#: Maximum number of causes of failures, of opened ones, and of tasks that are named for a cause.
+_CAUSES, _OPENED, _NAMED = 50, 3, 5
+#: Maximum number of task names with rows, and of characters of a string of several lines.
+_TASKS, _BLOCK = 500, 4_000
 
 
-class RunReport(ReportParts):
-    """Report of a run with display methods, and the attributes of :class:`ReportParts`."""
+@dataclass(frozen=True)
+class RunReport:
+    """Report of one run with display methods."""
+
+    summary: Summary
+    #: Predictions of the plan next to the actual values.
+    planned: Comparison
+    #: Tasks by name, those with the longest total time first.
+    tasks: tuple[TaskRow, ...] = ()
+    #: Workers over time, as plain values.
+    timeline: Mapping[str, Any] = field(default_factory=dict)
+    #: Start and finish in epoch seconds.
+    within: tuple[float, float] = (0.0, 0.0)
+    pools: tuple[PoolUse, ...] = ()
+    #: Most frequent causes of failures, and the number of failures with other causes.
+    causes: tuple[FailureCause, ...] = ()
+    other_failures: int = 0
+    #: Longest chain of tasks that waited for each other, or None.
+    chain: Chain | None = None
+    environment: Environment = field(default_factory=Environment)
+    #: Advice for the next run, as sentences.
+    advice: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report, without timeline and distributions, as a versioned JSON value."""
+        """Return the report, without the timeline, as a versioned JSON value."""
         more = {
             "plan_and_actual": self.planned.to_dict(),
             "pools": [_pool(use) for use in self.pools],
-            "causes": [asdict(cause) for cause in self.causes],
+            "causes": [_cause_of(cause) for cause in self.causes],
             "longest_chain": None if self.chain is None else asdict(self.chain),
             "environment": asdict(self.environment),
             "advice": list(self.advice),
@@ -44,7 +91,7 @@ class RunReport(ReportParts):
     def to_html(self) -> str:
         from scalable.runs.report.page import render_page
 
-        return render_page(self)
+        return render_page(document_of(self))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the report as an HTML page, replacing an existing file, and return its path."""
@@ -57,7 +104,7 @@ class RunReport(ReportParts):
     def _repr_html_(self) -> str:
         from scalable.runs.report.page import render_part
 
-        return render_part(self)
+        return render_part(document_of(self))
 
     def __str__(self) -> str:
         return render_human(self.summary)
@@ -73,84 +120,249 @@ def report_on(record: RunRecord) -> RunReport:
     until = last_moment(record, read.last_moment)
     spans = read.spans.until(until)
     present = presences(record.workers, until)
-    began = _epoch(summary.started_at)
+    began = epoch(summary.started_at)
     moments = [span.begin for span in spans] + [presence.begin for presence in present]
     first = min(moments, default=until) if began is None else min([began, *moments])
     within = (first, max(first, until))
     pools = pool_uses(record, spans, read.peaks, present, within, summary.cost)
     chain = longest_chain(record.tasks) if read.in_graph else None
-    causes, others = causes_of(record.failures)
-    totals = {
-        name: task.duration_s.total if task.duration_s else 0.0
-        for name, task in summary.task_names.items()
-    }
+    found = causes(record.failures)
+    environment = environment_of(record, shown_manifest(record.path))
+    most = most_workers(environment.manifest, text(record.run.get("target")))
     return RunReport(
         summary=summary,
         planned=compare_with_plan(record, read, summary, present),
-        timeline=make_timeline(spans, present, record.scaling, within),
+        tasks=task_rows(summary)[:_TASKS],
+        timeline=make_timeline(spans, present, _changes(record.scaling), within),
+        within=within,
         pools=pools,
-        tasks=read.values.distributions(sorted(totals, key=lambda name: -totals[name])),
-        causes=tuple(causes),
-        other_failures=others,
+        causes=found[:_CAUSES],
+        other_failures=sum(cause.count for cause in found[_CAUSES:]),
         chain=chain,
-        environment=environment_of(record, shown_manifest(record.path)),
-        advice=advise(pools, spans, present, chain),
+        environment=environment,
+        advice=advise(pools, spans, present, chain, most),
     )
+
+
+def _changes(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[float, bool]]:
+    for row in rows:
+        moment = number(row.get("timestamp"))
+        if moment is not None:
+            yield moment, row.get("action") == "scale-up"
 
 
 def _pool(use: PoolUse) -> dict[str, Any]:
     values = {**asdict(use), "share": use.share}
-    return {key: value for key, value in values.items() if key not in ("connected", "busy")}
+    return {k: value for k, value in values.items() if k not in ("connected", "busy", "queued")}
 
 
-def _epoch(moment: str | None) -> float | None:
-    try:
-        read = datetime.fromisoformat(moment or "")
-    except ValueError:
-        return None
-    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+# The page -----------------------------------------------------------------------------------------
 
 
-# Manifests ----------------------------------------------------------------------------------------
+def document_of(report: RunReport) -> dict[str, Any]:
+    """Return what the page draws of a report."""
+    summary, (first, last) = report.summary, report.within
+    return {
+        "live": False,
+        "name": f"Run {fitted(summary.run_id, LONGEST_NAME)}",
+        "state": {"text": said_status(summary), "look": _look(summary)},
+        "error": (summary.error or "")[:_BLOCK],
+        "start": first,
+        "at": last,
+        "progress": progress(counts_of(summary.tasks), _facts(report)),
+        "parts": {
+            "plan": list(_plan(report.planned)),
+            "advice": list(_advice(report)),
+            "pools": table(POOLS_OF_RUN.table(report.pools[:_POOLS], "report")),
+            "tasks": [*table(TASKS.table(report.tasks, "report"), filter=True), *_cached(summary)],
+            "decisions": list(_decisions(summary, first)),
+            "workers": list(_workers(summary.workers)),
+            "environment": list(_environment(report)),
+        },
+        "timeline": report.timeline,
+        "charts": charts_of(report.pools, last - first),
+        "failures": [_failure(place, cause) for place, cause in enumerate(report.causes)],
+        "other_failures": f"And {report.other_failures} failures with other causes, in "
+        "failures.jsonl."
+        if report.other_failures
+        else "",
+    }
 
-#: Largest size in bytes of a manifest that is shown.
-LARGEST = 100_000
-_HIDDEN = "(left out)"
-#: Maximum depth of a manifest that is shown.
-_DEPTH = 20
+
+def _look(summary: Summary) -> str:
+    if summary.status == "failed":
+        return "bad"
+    whole = summary.status == "completed" and not summary.failures.count
+    return "good" if whole and not summary.tasks.get("failed") else "warn"
 
 
-def shown_manifest(run: Path) -> str:
-    """Return a run's manifest as YAML without the variables' values, or "" if unreadable."""
-    file = run / "manifest.yaml"
-    try:
-        if file.stat().st_size > LARGEST:
-            return ""
-        text = read_regular(file).decode("utf-8")
-        # Our manifests have no aliases, which can make a short string very large.
-        if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
-            return ""
-        value = yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return ""
-    if not isinstance(value, dict):
-        return ""
-    shown: str = yaml.safe_dump(_without_secrets(value), sort_keys=False, allow_unicode=True)
-    return shown
+def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
+    summary = report.summary
+    yield "Time", said_time(summary)
+    if summary.cost is not None:
+        yield "Cost", said_cost(summary.cost)
+    yield "Started", said_moment(summary.started_at)
+    workers = sum(pool.started for pool in summary.workers.values())
+    yield "Workers", counted(workers, "worker")
+    yield "Project", fitted(summary.project, LONGEST_NAME)
+    provider = f" ({summary.provider})" if summary.provider else ""
+    yield "Target", fitted(summary.target + provider, LONGEST_NAME)
+    if summary.reruns:
+        reasons = reasons_in_words(summary.rerun_reasons)
+        yield "Ran again", f"{counted(len(summary.reruns), 'task')}: {reasons}"
+    if summary.remembered:
+        yield "Cached results", cache_in_words(summary.remembered)
 
 
-def _without_secrets(value: Any, depth: int = 0) -> Any:
-    if depth > _DEPTH:
-        return _HIDDEN
-    if isinstance(value, dict):
-        return {
-            str(key): dict.fromkeys(map(str, inner), _HIDDEN)
-            if key == "env" and isinstance(inner, dict)
-            else _HIDDEN
-            if key == "env"
-            else _without_secrets(inner, depth + 1)
-            for key, inner in value.items()
+def _plan(planned: Comparison) -> Iterator[Piece]:
+    for sentence in plan_in_words(planned):
+        yield {"text": sentence}
+    _, whole = comparison_tables(planned)[0]
+    yield {"table": whole.first(_TASKS).to_dict()}
+    if planned.tasks:
+        yield from table(tasks_compared(planned).first(_TASKS))
+
+
+def _advice(report: RunReport) -> Iterator[Piece]:
+    if report.advice:
+        yield {"list": [fitted(sentence, LONGEST_NAME * 2) for sentence in report.advice]}
+    else:
+        yield {
+            "text": "None: nothing in the record suggests other numbers of workers or another "
+            "amount of memory."
         }
-    if isinstance(value, list):
-        return [_without_secrets(inner, depth + 1) for inner in value]
-    return without_secrets(value) if isinstance(value, str) and "://" in value else value
+    if report.chain is not None:
+        names = ", ".join(f"{name} ({count})" for name, count in report.chain.names[:10])
+        more = " and others" if len(report.chain.names) > 10 else ""
+        yield {
+            "text": one_line(
+                "Longest chain of tasks that waited for each other: "
+                f"{counted(report.chain.calls, 'task')}, "
+                f"{format_duration(report.chain.seconds)}: {names}{more}."
+            )
+        }
+
+
+def _cached(summary: Summary) -> Iterator[Piece]:
+    if summary.remembered:
+        yield {"title": f"Cached results: {cache_in_words(summary.remembered)}"}
+        rows = [
+            (task, count, reason, ", ".join(each.changed), nearest)
+            for (task, count, reason, nearest), each in zip(
+                reason_rows(summary.remembered), summary.remembered.reasons, strict=True
+            )
+        ]
+        headings = ("task", "ran", "reason", "parts that changed", "nearest result")
+        yield from table(text_table(headings, rows, left=headings[2:], empty="all were hits"))
+
+
+def _decisions(summary: Summary, first: float) -> Iterator[Piece]:
+    # Times of a finished run are those since its start, as in the timeline.
+    after = Column("after", "after", lambda row: row.row["after"], "duration")
+    listing = Listing((after, *DECISIONS.columns[1:]), DECISIONS.key, ("report",))
+    rows = []
+    for place, row in enumerate(summary.scaling_changes):
+        moment, counts = number(row.get("timestamp")), (row.get("from"), row.get("to"))
+        if moment is None:
+            continue
+        before, then = (None if (n := number(count)) is None else f"{n:.0f}" for count in counts)
+        words = {key: text(row.get(key)) for key in ("tag", "source", "reason")}
+        changed = {**words, "from": before, "to": then, "after": moment - first}
+        rows.append(DecisionRow(place, changed))
+    if not rows:
+        yield {"text": "The desired numbers of workers did not change."}
+        return
+    yield {"table": listing.table(rows[-_DECISIONS:], "report").to_dict()}
+    if (more := len(rows) - _DECISIONS) > 0:
+        yield {"text": f"{more} earlier decisions are in scaling.jsonl."}
+
+
+def _workers(pools: Mapping[str, PoolSummary]) -> Iterator[Piece]:
+    yield from table(WORKERS_OF_RUN.table([*pools.items()][:_POOLS], "report"))
+    lost = [
+        one_line(f"Lost workers of {tag}: {reasons_in_words(pool.lost_reasons)}")
+        for tag, pool in pools.items()
+        if pool.lost
+    ]
+    if lost:
+        yield {"list": lost[:_POOLS]}
+
+
+def _environment(report: RunReport) -> Iterator[Piece]:
+    summary, there = report.summary, report.environment
+    machine = [there.host]
+    machine += [f"{there.cpus} CPUs"] if there.cpus else []
+    machine += [format_bytes(there.memory)] if there.memory else []
+    facts = [
+        *there.versions.items(),
+        ("platform", there.platform),
+        ("host", ", ".join(machine)),
+        ("hosts of workers", str(there.hosts or "not recorded")),
+        ("manifest digest", there.manifest_lock),
+        ("record", summary.path),
+    ]
+    yield {
+        "facts": [
+            [fitted(name, LONGEST_NAME), fitted(value, 4 * LONGEST_NAME)] for name, value in facts
+        ]
+    }
+    if there.manifest:
+        title = "Manifest, resolved; values of environment variables are left out"
+        yield {"details": title, "pieces": [{"block": there.manifest[:_BLOCK]}]}
+    if summary.artifacts:
+        yield {"title": "Results"}
+        yield {
+            "list": [
+                one_line(
+                    f"{each.get('name') or 'unnamed'}: {each.get('path') or each.get('uri') or ''}"
+                )
+                for each in summary.artifacts[:_RESULTS]
+            ]
+        }
+    if summary.malformed_lines:
+        yield {"text": f"{summary.malformed_lines} lines of the record cannot be read."}
+
+
+def _cause_of(cause: FailureCause) -> dict[str, Any]:
+    """Return a cause with its most detailed failure as plain values."""
+    example = cause.failures[0]
+
+    def some(values: Iterable[str | None]) -> list[str]:
+        return list(dict.fromkeys(filter(None, values)))[:_NAMED]
+
+    told = asdict(example.details).items()
+    details = {k: v for k, v in told if v not in (None, "", 1) and k not in _APART}
+    return {
+        "failure_class": cause.failure_class,
+        "message": example.message[:_BLOCK],
+        "frame": cause.frame or "",
+        "count": cause.count,
+        "calls": some(failed.task_id for failed in cause.failures),
+        "workers": some(failed.details.worker for failed in cause.failures),
+        "names": list(cause.task_names[:_NAMED]),
+        "traceback": (example.traceback or "")[-_BLOCK:],
+        "details": {key: str(value)[-_BLOCK:] for key, value in details.items()},
+    }
+
+
+#: Keys of a failure's details that are shown elsewhere.
+_APART = frozenset({"frame", "worker", "traceback"})
+
+
+def _failure(place: int, cause: FailureCause) -> dict[str, Any]:
+    told, example = _cause_of(cause), cause.failures[0]
+    row = {
+        "failure_class": cause.failure_class,
+        "message": told["message"],
+        "count": cause.count,
+        "details": {
+            **told["details"],
+            "task_name": ", ".join(told["names"]),
+            "frame": cause.frame,
+            "worker": ", ".join(told["workers"]),
+            "tag": example.tag,
+            "traceback": told["traceback"],
+        },
+    }
+    tasks = [[fitted(key, LONGEST_NAME), None, None] for key in told["calls"]]
+    return {**failure(row, str(place)), "tasks": tasks, "open": place < _OPENED}

@@ -1,113 +1,141 @@
-"""Timeline of a run: workers over time, coloured by task name. Does no I/O.
-A run with few tasks shows each task. Otherwise, each cell (column and row) has the colour of the
-task name with the most time, so the size does not depend on the number of tasks.
-"""
+"""Times of tasks and workers, and the timeline that the page draws of them. Does no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from sys import intern
+from typing import Any, NamedTuple
 
 from scalable.palette import LIGHT, numbers_of
-from scalable.runs.report.spans import Presence, Span, number, text
+from scalable.runs import REASON_LOST, RunRecord
+from scalable.views.tables import fitted
+
+#: Recorded numbers larger than this are ignored, because their products would overflow.
+_MOST = 1e100
+
+
+class Span(NamedTuple):
+    """Task (or bundle) on a worker, with its times in epoch seconds and its name."""
+
+    worker: str
+    begin: float
+    end: float
+    name: str
+    tag: str
+    failed: bool
+    #: Seconds in the queue before ``begin``.
+    queued_s: float = 0.0
+
+
+class Presence(NamedTuple):
+    """Time in epoch seconds during which a worker of a tag was connected."""
+
+    worker: str
+    tag: str
+    begin: float
+    end: float
+    lost: bool = False
+
+
+def number(value: object) -> float | None:
+    """Return a recorded number as a float, or None for other values and too large numbers."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < _MOST else None
+
+
+def text(value: object) -> str:
+    """Return a recorded string, or an empty one for any other value."""
+    return value if isinstance(value, str) else ""
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a recorded JSON object, or an empty mapping for any other value."""
+    return value if isinstance(value, Mapping) else {}
+
+
+class Spans:
+    """Spans of tasks that ran on a worker, collected from the rows of ``tasks.jsonl``."""
+
+    def __init__(self) -> None:
+        self._found: list[Span] = []
+        self._running: dict[str, Mapping[str, Any]] = {}
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            state, task_id = row.get("state"), row.get("task_id")
+            if state == "running":
+                if isinstance(task_id, str):
+                    self._running[task_id] = row
+            elif state in ("succeeded", "failed", "cancelled"):
+                if isinstance(task_id, str):
+                    self._running.pop(task_id, None)
+                end, length = number(row.get("timestamp")), number(row.get("duration_s"))
+                if end is not None and length is not None and length >= 0:
+                    self._found += _span(row, end - length, end, failed=state == "failed")
+
+    def until(self, moment: float) -> list[Span]:
+        """Return the spans. Spans of running tasks end at ``moment`` (epoch seconds)."""
+        begun = ((row, number(row.get("timestamp"))) for row in self._running.values())
+        running = [
+            span
+            for row, begin in begun
+            if begin is not None and begin <= moment
+            for span in _span(row, begin, moment, failed=False)
+        ]
+        return self._found + running
+
+
+def _span(row: Mapping[str, Any], begin: float, end: float, *, failed: bool) -> list[Span]:
+    worker = row.get("worker")
+    if not isinstance(worker, str):
+        return []
+    # Millions of spans share their strings.
+    name = intern(text(row.get("task_name")) or text(row.get("task_id")))
+    queued_s = max(0.0, number(row.get("queued_s")) or 0.0)
+    return [Span(intern(worker), begin, end, name, intern(text(row.get("tag"))), failed, queued_s)]
+
+
+def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]:
+    """Return the times when workers were connected, up to ``until`` (epoch seconds)."""
+    found: list[Presence] = []
+    here: dict[str, tuple[str, float]] = {}
+    for row in rows:
+        worker, moment = row.get("worker"), number(row.get("timestamp"))
+        if not isinstance(worker, str) or moment is None:
+            continue
+        if row.get("event") == "started":
+            here.setdefault(worker, (str(row.get("tag")), moment))
+        elif row.get("event") == "removed" and worker in here:
+            tag, begin = here.pop(worker)
+            lost = text(row.get("reason")).startswith(REASON_LOST)
+            found.append(Presence(worker, tag, begin, max(begin, moment), lost))
+    found += [
+        Presence(worker, tag, begin, max(begin, until)) for worker, (tag, begin) in here.items()
+    ]
+    return found
+
+
+def last_moment(record: RunRecord, of_calls: float) -> float:
+    """Return the latest row's epoch seconds, or 0. ``of_calls`` is the latest task row's time."""
+    moments = (number(row.get("timestamp")) for row in record.workers)
+    return max(0.0, of_calls, *(moment for moment in moments if moment is not None))
+
+
+# The timeline -------------------------------------------------------------------------------------
 
 #: Number of columns, and maximum number of rows.
 COLUMNS, ROWS = 480, 64
-#: Maximum number of tasks that are shown one by one.
+#: Maximum number of tasks that are shown one by one. Otherwise, each cell (column and row) has the
+#: colour of the task name with the most time, so the size does not depend on the number of tasks.
 SINGLE_CALLS = 1500
 #: Number of shades of a cell, by the share of its time in which workers had tasks.
 SHADES = 4
-#: Maximum numbers of decisions and of cells with failures that are marked.
+#: Maximum numbers of decisions, and of failures in one row, that are marked.
 _MARKS = 300
-#: Colour index of task names that have no colour of their own.
-OTHER = len(LIGHT)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Part of a row: a task, or adjacent cells of one colour."""
-
-    #: Position in columns.
-    begin: float
-    width: float
-    #: Number of a colour in the palette, :data:`OTHER` for other names.
-    colour: int
-    #: 1 to :data:`SHADES`, where the last means that workers had tasks all the time.
-    shade: int = SHADES
-    #: Description of a single task, None for cells.
-    title: str | None = None
-
-
-@dataclass(frozen=True)
-class TimelineRow:
-    """Row of a timeline: one worker, or several of one tag."""
-
-    tag: str
-    #: Name of the worker, or the number of the workers.
-    name: str
-    #: Parts of the row in which workers ran tasks.
-    blocks: tuple[Block, ...]
-    #: Pairs of start and width, in columns, in which a worker was connected.
-    present: tuple[tuple[float, float], ...]
-    #: Positions, in columns, of failed tasks and of lost workers.
-    failures: tuple[float, ...] = ()
-    losses: tuple[float, ...] = ()
-    workers: int = 1
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Change of a desired worker count: its position in columns, and its reason."""
-
-    at: float
-    seconds: float
-    tag: str
-    before: str
-    after: str
-    source: str
-    reason: str
-    grows: bool
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """Timeline of :data:`COLUMNS` columns and at most :data:`ROWS` rows."""
-
-    #: Epoch seconds.
-    begin: float
-    end: float
-    rows: tuple[TimelineRow, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    #: Colour numbers by task name, the name with the longest total time first.
-    names: Mapping[str, int] | None = None
-    #: Number of task names that share the colour :data:`OTHER`.
-    others: int = 0
-
-
-def make_timeline(
-    spans: Sequence[Span],
-    present: Sequence[Presence],
-    scaling: Iterable[Mapping[str, Any]],
-    within: tuple[float, float],
-) -> Timeline:
-    """Return the timeline of a run. ``within`` is its start and finish in epoch seconds."""
-    first, last = within
-    scale = COLUMNS / (last - first) if last > first else 0.0
-    totals: dict[str, float] = {}
-    for span in spans:
-        totals[span.name] = totals.get(span.name, 0.0) + span.end - span.begin
-    ordered = sorted(totals, key=lambda name: (-totals[name], name))
-    colours = numbers_of(ordered[: len(LIGHT)])
-    shown = {name: colours[name] for name in ordered[: len(LIGHT)]}
-    return Timeline(
-        begin=first,
-        end=last,
-        rows=tuple(_rows(spans, present, shown, _Axis(first, scale))),
-        decisions=decisions_of(scaling, first, scale),
-        names=shown,
-        others=len(ordered) - len(shown),
-    )
+#: Maximum number of characters of a name.
+_NAME = 90
 
 
 @dataclass(frozen=True)
@@ -115,82 +143,103 @@ class _Axis:
     """Axis that converts epoch seconds to columns."""
 
     first: float
-    scale: float
+    #: Seconds of a column.
+    unit: float
 
     def __call__(self, moment: float) -> float:
-        return min(max((moment - self.first) * self.scale, 0.0), float(COLUMNS))
+        if self.unit <= 0:
+            return 0.0
+        return min(max((moment - self.first) / self.unit, 0.0), float(COLUMNS))
 
 
-def decisions_of(
-    rows: Iterable[Mapping[str, Any]], first: float, scale: float = 0.0
-) -> tuple[Decision, ...]:
-    """Return the changes of desired worker counts, positioned on the timeline's axis."""
-    axis = _Axis(first, scale)
-    found = []
-    for row in rows:
-        moment = number(row.get("timestamp"))
-        if moment is None:
-            continue
-        before, after = (number(row.get(key)) for key in ("from", "to"))
-        found.append(
-            Decision(
-                at=axis(moment),
-                seconds=moment - first,
-                tag=text(row.get("tag")),
-                before="" if before is None else f"{before:.0f}",
-                after="" if after is None else f"{after:.0f}",
-                source=text(row.get("source")),
-                reason=text(row.get("reason")),
-                grows=row.get("action") == "scale-up",
-            )
-        )
-    return tuple(found)
-
-
-def _rows(
+def make_timeline(
     spans: Sequence[Span],
     present: Sequence[Presence],
-    colours: Mapping[str, int],
-    axis: _Axis,
-) -> list[TimelineRow]:
-    """Return a row for each worker, or for groups of workers if there are too many."""
+    decisions: Iterable[tuple[float, bool]],
+    within: tuple[float, float],
+) -> dict[str, Any]:
+    """Return the timeline of a run between two epoch times as plain values.
+    ``cells`` has one list for each row, with five numbers for each bar: first column, width in
+    columns, index of ``names``, 1 for a failed task, and the shade. Other times are in seconds
+    since the start. ``decisions`` are times, and whether a count grew.
+    """
+    first, last = within
+    axis = _Axis(first, (last - first) / COLUMNS)
+    totals: dict[str, float] = {}
+    for span in spans:
+        totals[span.name] = totals.get(span.name, 0.0) + span.end - span.begin
+    ordered = sorted(totals, key=lambda name: (-totals[name], name))
+    colours = numbers_of(ordered[: len(LIGHT)])
+    groups = _groups(_workers(spans, present))
+    places = {name: place for place, (_, members) in enumerate(groups) for name in members}
+    by_row: list[list[Span]] = [[] for _ in groups]
+    for span in spans:
+        by_row[places[span.worker]].append(span)
+    single = len(spans) <= SINGLE_CALLS and all(len(members) == 1 for _, members in groups)
+    # Names without a colour have one entry, unless each task is shown with its name.
+    names = ordered if single else [name for name in ordered if name in colours]
+    indices = {name: index for index, name in enumerate(names)}
+    return {
+        "end": last - first,
+        "unit": axis.unit,
+        "shades": SHADES,
+        "rows": [_label(tag, members) for tag, members in groups],
+        "names": [
+            *([fitted(name, _NAME), colours.get(name, -1)] for name in names),
+            ["other task names", -1],
+        ],
+        "cells": [
+            _calls(own, indices, axis) if single else _cells(own, indices, axis, len(members))
+            for own, (_, members) in zip(by_row, groups, strict=True)
+        ],
+        "marks": []
+        if single
+        else [
+            [row, column * axis.unit]
+            for row, own in enumerate(by_row)
+            for column in sorted({round(axis(span.end)) for span in own if span.failed})[:_MARKS]
+        ],
+        "present": [
+            [places[each.worker], *(round(t - first, 3) for t in (each.begin, each.end))]
+            for each in _merged(present, places)
+        ],
+        "lost": [
+            [places[each.worker], round(each.end - first, 3)] for each in present if each.lost
+        ][:_MARKS],
+        "decisions": [[round(at - first, 3), grows] for at, grows in decisions][-_MARKS:],
+    }
+
+
+def _label(tag: str, members: Sequence[str]) -> list[str]:
+    name = members[0] if len(members) == 1 else f"{tag}: {len(members)} workers"
+    return [fitted(name, _NAME), fitted(f"{tag}: {name}", 2 * _NAME)]
+
+
+def _merged(present: Sequence[Presence], places: Mapping[str, int]) -> list[Presence]:
+    """Return the times, or their union in each row if rows stand for many workers."""
+    if len(present) <= SINGLE_CALLS:
+        return list(present)
+    found: dict[int, Presence] = {}
+    for each in present:
+        row = places[each.worker]
+        known = found.get(row, each)
+        found[row] = known._replace(
+            begin=min(known.begin, each.begin), end=max(known.end, each.end)
+        )
+    return list(found.values())
+
+
+def _workers(spans: Iterable[Span], present: Iterable[Presence]) -> dict[str, list[str]]:
+    """Map tags to workers. Tasks may be recorded of workers that are not."""
     workers: dict[str, dict[str, None]] = {}
     for presence in sorted(present, key=lambda p: (p.tag, p.begin)):
         workers.setdefault(presence.tag, {})[presence.worker] = None
-    # Tasks may be recorded of workers that are not.
     known = {worker for names in workers.values() for worker in names}
     for span in spans:
         if span.worker not in known:
             known.add(span.worker)
             workers.setdefault(span.tag, {})[span.worker] = None
-    places: dict[str, int] = {}
-    groups: list[tuple[str, list[str]]] = []
-    for tag, members in _groups({tag: list(names) for tag, names in workers.items()}):
-        places |= dict.fromkeys(members, len(groups))
-        groups.append((tag, members))
-    by_row: list[list[Span]] = [[] for _ in groups]
-    for span in spans:
-        by_row[places[span.worker]].append(span)
-    here: list[list[Presence]] = [[] for _ in groups]
-    for presence in present:
-        here[places[presence.worker]].append(presence)
-    single = len(spans) <= SINGLE_CALLS and all(len(members) == 1 for _, members in groups)
-    return [
-        TimelineRow(
-            tag=tag,
-            name=members[0] if len(members) == 1 else f"{len(members)} workers",
-            blocks=tuple(
-                _calls(own, colours, axis)
-                if single
-                else _cells(own, colours, axis, max(1, len(members)))
-            ),
-            present=tuple((axis(p.begin), axis(p.end) - axis(p.begin)) for p in there),
-            failures=_places(axis(span.end) for span in own if span.failed),
-            losses=_places(axis(p.end) for p in there if p.lost),
-            workers=len(members),
-        )
-        for (tag, members), own, there in zip(groups, by_row, here, strict=True)
-    ]
+    return {tag: list(names) for tag, names in workers.items()}
 
 
 def _groups(workers: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
@@ -210,56 +259,42 @@ def _groups(workers: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
     return [*found, ("other tags", rest)] if rest else found
 
 
-def _calls(spans: Iterable[Span], colours: Mapping[str, int], axis: _Axis) -> list[Block]:
-    return [
-        Block(
-            begin=axis(span.begin),
-            width=axis(span.end) - axis(span.begin),
-            colour=colours.get(span.name, OTHER),
-            title=f"{span.name}\n{span.end - span.begin:.3g} s"
-            f"{', failed' if span.failed else ''}, {span.worker}",
-        )
-        for span in spans
-    ]
+def _calls(spans: Iterable[Span], names: Mapping[str, int], axis: _Axis) -> list[float]:
+    bars: list[float] = []
+    for span in spans:
+        begin, end = axis(span.begin), axis(span.end)
+        failed = int(span.failed)
+        bars += (round(begin, 2), round(end - begin, 2), names[span.name], failed, SHADES)
+    return bars
 
 
 def _cells(
-    spans: Iterable[Span], colours: Mapping[str, int], axis: _Axis, workers: int
-) -> list[Block]:
-    """Return one block for each series of adjacent cells of one colour in a row."""
-    kinds = OTHER + 1
+    spans: Iterable[Span], names: Mapping[str, int], axis: _Axis, workers: int
+) -> list[float]:
+    """Return one bar for each series of adjacent cells of one colour in a row."""
+    kinds = len(names) + 1
     filled = [0.0] * (COLUMNS * kinds)
     for span in spans:
         low, high = axis(span.begin), axis(span.end)
-        colour = colours.get(span.name, OTHER)
+        name = names.get(span.name, len(names))
         first, last = int(low), min(int(high), COLUMNS - 1)
         if first >= last:
-            filled[min(first, COLUMNS - 1) * kinds + colour] += high - low
+            filled[min(first, COLUMNS - 1) * kinds + name] += high - low
             continue
-        filled[first * kinds + colour] += first + 1 - low
-        filled[last * kinds + colour] += high - last
+        filled[first * kinds + name] += first + 1 - low
+        filled[last * kinds + name] += high - last
         for column in range(first + 1, last):
-            filled[column * kinds + colour] += 1
-    blocks: list[Block] = []
+            filled[column * kinds + name] += 1
+    bars: list[list[float]] = []
     for column in range(COLUMNS):
         cell = filled[column * kinds : (column + 1) * kinds]
         total = sum(cell)
         if total <= 0:
             continue
-        colour = cell.index(max(cell))
+        name = cell.index(max(cell))
         shade = max(1, min(SHADES, round(SHADES * total / workers)))
-        before = blocks[-1] if blocks else None
-        if (
-            before is not None
-            and before.begin + before.width == column
-            and (before.colour, before.shade) == (colour, shade)
-        ):
-            blocks[-1] = Block(before.begin, before.width + 1, colour, shade)
+        if bars and bars[-1][0] + bars[-1][1] == column and bars[-1][2:] == [name, 0, shade]:
+            bars[-1][1] += 1
         else:
-            blocks.append(Block(column, 1, colour, shade))
-    return blocks
-
-
-def _places(positions: Iterable[float]) -> tuple[float, ...]:
-    """Return at most ``_MARKS`` different positions, rounded and sorted."""
-    return tuple(sorted({round(position) for position in positions}))[:_MARKS]
+            bars.append([column, 1, name, 0, shade])
+    return [value for bar in bars for value in bar]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from scalable.quantiles import quantile
-from scalable.runs import CostSummary, RunRecord
-from scalable.runs.report.spans import Presence, Span, mapping, merged, most_at_once, number, text
+from scalable.runs import CostSummary, RunRecord, Summary
+from scalable.runs.report.timeline import Presence, Span, mapping, number, text
 from scalable.units import parse_bytes
+from scalable.views.columns import TaskRow
+from scalable.views.tables import Column, Listing, fitted
 
 #: Number of points of a time series.
 POINTS = 120
@@ -39,6 +42,12 @@ class PoolUse:
     #: Mean number of connected and of busy workers in :data:`POINTS` equal parts of the run.
     connected: tuple[float, ...] = ()
     busy: tuple[float, ...] = ()
+    #: Mean number of queued tasks in the same parts of the run.
+    queued: tuple[float, ...] = ()
+
+    @property
+    def idle_s(self) -> float:
+        return max(0.0, self.connected_s - self.busy_s)
 
     @property
     def share(self) -> float | None:
@@ -57,8 +66,12 @@ def pool_uses(
     """Return each pool's utilisation between the two epoch times in ``within``."""
     tags = {presence.worker: presence.tag for presence in present}
     calls: dict[str, list[tuple[float, float]]] = {}
+    queued: dict[str, list[tuple[float, float]]] = {}
     for span in spans:
         calls.setdefault(span.worker, []).append((span.begin, span.end))
+        if span.queued_s and span.worker in tags:
+            waited = (span.begin - span.queued_s, span.begin)
+            queued.setdefault(tags[span.worker], []).append(waited)
     busy: dict[str, list[tuple[float, float]]] = {}
     for worker, intervals in calls.items():
         if worker in tags:
@@ -84,6 +97,7 @@ def pool_uses(
                 measured=len(memory),
                 connected=course(connected[tag], within),
                 busy=course(busy.get(tag, ()), within),
+                queued=course(queued.get(tag, ()), within),
             )
         )
     return tuple(found)
@@ -155,3 +169,106 @@ def course(
 
 def _total(intervals: Iterable[tuple[float, float]]) -> float:
     return sum(end - begin for begin, end in intervals)
+
+
+def most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
+    """Return the largest number of overlapping intervals."""
+    changes = sorted(change for begin, end in intervals for change in ((begin, 1), (end, -1)))
+    most = now = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the union of intervals as disjoint intervals, in ascending order."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+# Columns and charts -------------------------------------------------------------------------------
+
+
+def _share(use: PoolUse) -> str:
+    return "-" if use.share is None else f"{100 * use.share:.0f} %"
+
+
+#: The table of a finished run's pools.
+POOLS_OF_RUN = Listing(
+    (
+        Column("pool", "pool", attrgetter("tag")),
+        Column("workers", "most workers", attrgetter("workers"), "count"),
+        Column("share", "with tasks", attrgetter("share"), "count", text=_share),
+        Column("connected", "connected", attrgetter("connected_s"), "duration"),
+        Column("idle", "idle", attrgetter("idle_s"), "duration"),
+        Column("cost", "cost", attrgetter("cost"), "money", optional=True),
+        Column("idle_cost", "idle cost", attrgetter("idle_cost"), "money", optional=True),
+        Column("reserved", "memory reserved", attrgetter("reserved_memory"), "bytes"),
+        Column("used", "used by 95 %", attrgetter("used_memory"), "bytes"),
+        Column("most_used", "most used", attrgetter("most_memory"), "bytes"),
+    ),
+    key=attrgetter("tag"),
+    pool=attrgetter("tag"),
+    displays=("report",),
+    empty="No worker connected.",
+)
+
+
+def _workers(name: str) -> Column:
+    return Column(name, name, lambda row: getattr(row[1], name), "count")
+
+
+#: The table of the workers of a finished run, from tags and their :class:`.PoolSummary`.
+WORKERS_OF_RUN = Listing(
+    (
+        Column("pool", "pool", itemgetter(0)),
+        *map(_workers, ("requested", "started", "removed", "final", "lost")),
+    ),
+    key=itemgetter(0),
+    displays=("report",),
+    empty="No worker connected.",
+)
+
+
+def task_rows(summary: Summary) -> tuple[TaskRow, ...]:
+    """Return the tasks of a run by name, those with the longest total time first."""
+    rows = (
+        replace(row, task=replace(row.task, name=fitted(row.task.name, LONGEST_NAME)))
+        for row in summary.task_names.values()
+    )
+    return tuple(sorted(rows, key=lambda row: -row.task.sums["duration_s"].total))
+
+
+#: Maximum number of characters of a task name.
+LONGEST_NAME = 300
+#: Maximum number of pools with charts.
+_CHARTED = 20
+
+
+def charts_of(uses: Sequence[PoolUse], seconds: float) -> list[dict[str, Any]]:
+    """Return two charts of each pool: its workers, and its queued tasks."""
+    width = seconds / POINTS
+
+    def line(name: str, values: Sequence[float]) -> list[Any]:
+        points = [[round((i + 0.5) * width, 3), round(v, 2)] for i, v in enumerate(values)]
+        return [name, points]
+
+    return [
+        {"pool": use.tag, "title": title, "unit": unit, "series": lines}
+        for use in uses[:_CHARTED]
+        if use.connected
+        for title, unit, lines in (
+            (
+                "workers with tasks",
+                "workers",
+                [line("with tasks", use.busy), line("connected", use.connected)],
+            ),
+            ("queued tasks", "tasks", [line("queued", use.queued)]),
+        )
+    ]

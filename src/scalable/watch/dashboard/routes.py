@@ -7,10 +7,12 @@ from importlib.resources import files
 from typing import Any
 
 from distributed.http.utils import RequestHandler
+from distributed.utils import offload
 from tornado import web
 
 from scalable.palette import css_variables, numbers_of
 from scalable.protocol.handlers import Handler
+from scalable.watch.dashboard.document import live_document, task_document
 
 #: Content security policy: parts come from the page's own server, and no script in data runs.
 SECURITY_POLICY = (
@@ -34,9 +36,12 @@ class PageFile(_Guarded):
     """One file of the page."""
 
     def get(self, name: str = "page.html") -> None:
-        text = (files("scalable.watch.dashboard") / "static" / name).read_text(encoding="utf-8")
+        static = files("scalable.watch.dashboard") / "static"
+        text = (static / name).read_text(encoding="utf-8")
         if name == "page.css":
             text = css_variables() + text
+        elif name == "page.js":  # one module of two files, as in a report
+            text = (static / "timeline.js").read_text(encoding="utf-8") + text
         kind = _TYPES[name.rpartition(".")[2]]
         self.set_header("Content-Type", f"{kind}; charset=utf-8")
         self.finish(text)
@@ -52,7 +57,7 @@ class Directory(_Guarded):
 
 
 class OverviewRoute(_Guarded):
-    """The overview of the cluster and its events, as JSON."""
+    """The page's data about the cluster and its new events, as JSON."""
 
     async def get(self) -> None:
         """Send the overview, and the events after number ``since``."""
@@ -65,10 +70,13 @@ class OverviewRoute(_Guarded):
         answer: Any = made(since=int(since))
         if inspect.isawaitable(answer):
             answer = await answer
-        names = {task["name"] for task in answer["overview"]["tasks"]}
+        overview = answer["overview"]
+        names = {task["name"] for task in (*overview["tasks"], *overview["running"])}
         names |= {span[1] for span in answer["events"]["spans"]}
         beside = bool(getattr(self.server, "pages_of_dask", True))
-        self.finish({**answer, "colours": numbers_of(names), "pages_of_dask": beside})
+        # Many pools and names take too long for one turn of the scheduler's loop.
+        document = await offload(live_document, answer)
+        self.finish({**document, "colours": numbers_of(names), "pages_of_dask": beside})
 
 
 class Call(_Guarded):
@@ -82,13 +90,14 @@ class Call(_Guarded):
         key, position = self.get_query_argument("key", ""), self.get_query_argument("position", "")
         if position and (not position.isdecimal() or len(position) > 9):
             raise web.HTTPError(400, "position is not a number")
-        self.finish(await asked(key=key, position=int(position) if position else None))
+        view = await asked(key=key, position=int(position) if position else None)
+        self.finish(task_document(view))
 
 
 routes: list[tuple[str, type[web.RequestHandler], dict[str, Any]]] = [
     (r"scalable", Directory, {}),
     (r"scalable/", PageFile, {}),
-    (r"scalable/(page\.css|(?:page|shown|timeline|call)\.js)", PageFile, {}),
+    (r"scalable/(page\.(?:css|js))", PageFile, {}),
     (r"scalable/overview\.json", OverviewRoute, {}),
     (r"scalable/call\.json", Call, {}),
 ]

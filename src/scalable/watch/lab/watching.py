@@ -22,6 +22,7 @@ from scalable.errors import ClusterError, ScalableError
 from scalable.model import ClusterStatus, PoolStatus
 from scalable.records import ClusterDirectory, all_directories, status_of
 from scalable.units import format_bytes
+from scalable.views.columns import CLUSTERS, ClusterRow
 
 logger = logging.getLogger("scalable.watch.lab")
 
@@ -205,7 +206,7 @@ def row(status: ClusterStatus, sizes: Sizes, base_url: str, name: str = "") -> d
         "name": f"{shown} (unreachable)" if status.state == "unreachable" else shown,
         "scheduler_address": status.address,
         "dashboard_link": f"{base_url}{PAGES}/{status.id}/scalable/" if status.dashboard else "",
-        "workers": sum(live.values()),
+        "workers": CLUSTERS["workers"].of(ClusterRow(status, "", 0.0)),
         "memory": format_bytes(sum(count * memory for count, _, memory in known)),
         "cores": round(sum(count * cpus for count, cpus, _ in known), 2),
     }

@@ -14,7 +14,7 @@ from textual.widgets import Footer, Static
 
 from scalable.clusters.discovery import RunningClusters
 from scalable.errors import ScalableError
-from scalable.views.workers import clusters_table
+from scalable.views.columns import clusters_table
 from scalable.watch.top.cluster_screen import ClusterScreen
 from scalable.watch.top.grid import Grid
 from scalable.watch.top.source import Sources
@@ -75,7 +75,7 @@ class ListScreen(Screen[None]):
         self.app.call_from_thread(self._show, living)
 
     def _show(self, living: RunningClusters) -> None:
-        table = clusters_table(living.clusters, living.runs, time.time())
+        table = clusters_table(living.clusters, living.runs, time.time(), "top")
         self.query_one(Grid).fill(table)
         words = "; ".join(living.errors) or ("" if table.rows else table.empty)
         self._say(words, bad=bool(living.errors))

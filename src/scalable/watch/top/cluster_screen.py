@@ -17,23 +17,18 @@ from textual.timer import Timer
 from textual.widgets import Button, Footer, Input, Static, TabbedContent, TabPane
 
 from scalable.errors import ScalableError
+from scalable.harmless import indented_line, one_line
 from scalable.model.overview import Events, Overview, WorkerOverview
 from scalable.units import format_duration
-from scalable.views.overview_tables import (
+from scalable.views.cluster_text import LINES_OF_POOL, failure_in_words, summary, use_lines
+from scalable.views.columns import (
     UNTAGGED_NAME,
-    decisions_table,
-    failure_in_words,
     failures_by_cause,
-    failures_table,
-    managers_table,
     pool_reasons,
-    pools_table,
-    summary,
-    tasks_table,
-    use_lines,
+    tables_of,
+    workers_table,
 )
-from scalable.views.tables import Row, Table, clock, fitted, one_line
-from scalable.views.workers import workers_table
+from scalable.views.tables import Row, Table, clock, fitted
 from scalable.watch.top.grid import Grid
 from scalable.watch.top.source import WatchedCluster
 
@@ -41,6 +36,8 @@ logger = logging.getLogger("scalable.watch.top")
 
 #: Maximum rows of a table. The others are found by a filter.
 MOST_ROWS = 1_000
+#: Lines of the screen around the tables, and most rows of the last failures and decisions.
+_FRAME, _RECENT = 5, 5
 #: Titles of the tabs, and the grids in them.
 _TABS = ("Overview", "Workers", "Failures", "Decisions", "Managers", "Use")
 _GRIDS = {
@@ -79,7 +76,7 @@ class ClusterScreen(Screen[None]):
         self._pool: str | None = None
         self._filter = ""
         self._left_out = 0
-        #: Title of the column that a grid is sorted by, and whether its largest value is first.
+        #: Name of the column that a grid is sorted by, and whether its largest value is first.
         self._orders: dict[str, tuple[str, bool]] = {}
 
     # Layout -------------------------------------------------------------------------------------
@@ -97,6 +94,8 @@ class ClusterScreen(Screen[None]):
                         yield Grid(id=grid)
                         if grid == "pools":
                             yield Static(id="reasons")
+                    if title == "Overview":
+                        yield Static(id="recent")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -122,7 +121,7 @@ class ClusterScreen(Screen[None]):
     @work(thread=True, group="look")
     def _ask(self, with_workers: bool) -> None:
         try:
-            overview, events = self._source.look(self._watched.seq)
+            overview, events = self._source.look(self._watched.events.seq)
             workers = list(self._source.workers()) if with_workers else None
         except (ScalableError, OSError) as error:
             self._later(self._lost, error)
@@ -168,20 +167,44 @@ class ClusterScreen(Screen[None]):
         if overview is None or not self.is_mounted:
             return
         width = max(20, self.size.width - 2)
-        lines = [Text(fitted(line, width)) for line in summary(overview)]
+        lines = [Text(fitted(line, width)) for line in summary(overview, "top")]
         lines[0].stylize("bold")
         self.query_one("#summary", Static).update(Text("\n").join(lines))
+        events = self._watched.events
+        tables = tables_of(overview, events, "top")
+        tables["workers"] = workers_table(self._workers, "top")
         for name in _GRIDS[self._tab]:
-            self._fill(name, self._table(name, overview))
-        reasons = pool_reasons(overview)
+            self._fill(name, tables[name])
+        reasons = pool_reasons(overview.pools)
         self.query_one("#reasons", Static).update(
             Text("\n".join(fitted(line, width) for line in reasons[:3]))
         )
+        if self._tab == "Overview":
+            recent = [Text(line) for line in self._recent(tables, len(lines) + len(reasons[:3]))]
+            self.query_one("#recent", Static).update(Text("\n").join(recent))
         if self._tab == "Use":
-            samples = self._watched.samples
-            self.query_one("#use", Static).update(Text("\n".join(use_lines(samples, width))))
+            charts = use_lines(events.samples, width)
+            self.query_one("#use", Static).update(Text("\n".join(charts)))
         if self._silent_since is None:
             self._say(self._chosen_in_words())
+
+    def _recent(self, tables: Mapping[str, Table], taken: int) -> list[str]:
+        """Return the last failures and decisions, and charts of the pools, for the lines that the
+        tables leave free.
+        """
+        rows = sum(self.query_one(f"#{name}", Grid).row_count + 1 for name in _GRIDS["Overview"])
+        free = self.size.height - taken - rows - _FRAME
+        lines: list[str] = []
+        for name in ("failures", "decisions"):
+            table = tables[name]
+            if table.rows and free - len(lines) >= 4:
+                shown = table.first(min(_RECENT, free - len(lines) - 3))
+                lines += ["", f" Last {name}:", *shown.lines(max(20, self.size.width - 2))]
+        charts = use_lines(self._watched.events.samples, max(20, self.size.width - 4))
+        room = max(0, free - len(lines) - 1) // LINES_OF_POOL * LINES_OF_POOL
+        if charts and room:
+            lines += ["", *(f" {line}" for line in charts[:room])]
+        return lines
 
     def _chosen_in_words(self) -> str:
         words = []
@@ -195,29 +218,14 @@ class ClusterScreen(Screen[None]):
         left = f"; {self._left_out} more rows: filter them" if self._left_out else ""
         return f"{shown}{at}; Enter shows details{left}"
 
-    def _table(self, name: str, overview: Overview) -> Table:
-        watched = self._watched
-        match name:
-            case "pools":
-                return pools_table(overview)
-            case "tasks":
-                return tasks_table(overview)
-            case "workers":
-                return workers_table(self._workers)
-            case "failures":
-                return failures_table(watched.failures, overview.at)
-            case "decisions":
-                return decisions_table(watched.decisions, overview.at)
-        return managers_table(overview)
-
     def _fill(self, name: str, table: Table) -> None:
         if name not in ("pools", "managers"):
             table = table.of_pool(self._pool).containing(self._filter)
-        title, down = self._orders.get(name, ("", False))
-        if title:
-            table = table.sorted(title, reverse=down)
+        column, down = self._orders.get(name, ("", False))
+        if column:
+            table = table.sorted(column, reverse=down)
         self._left_out = max(0, len(table.rows) - MOST_ROWS)
-        self.query_one(f"#{name}", Grid).fill(table.first(MOST_ROWS), sorted_by=title, down=down)
+        self.query_one(f"#{name}", Grid).fill(table.first(MOST_ROWS), sorted_by=column, down=down)
 
     # Keys ---------------------------------------------------------------------------------------
 
@@ -268,19 +276,19 @@ class ClusterScreen(Screen[None]):
         grid = self._grid()
         if grid is None or grid.id is None:
             return
-        titles = ["", *(column.title for column in grid.table.columns)]
+        names = ["", *(column.name for column in grid.table.columns)]
         before, _ = self._orders.get(grid.id, ("", False))
-        title = titles[(titles.index(before) + 1) % len(titles)] if before in titles else ""
-        numbers = {column.title for column in grid.table.columns if column.number}
-        self._orders[grid.id] = title, title in numbers
+        name = names[(names.index(before) + 1) % len(names)] if before in names else ""
+        numbers = {column.name for column in grid.table.columns if column.number}
+        self._orders[grid.id] = name, name in numbers
         self._show()
 
     def action_turn(self) -> None:
         """Reverse the sort order."""
         grid = self._grid()
         if grid is not None and grid.id in self._orders:
-            title, down = self._orders[grid.id]
-            self._orders[grid.id] = title, not down
+            name, down = self._orders[grid.id]
+            self._orders[grid.id] = name, not down
             self._show()
 
     def on_data_table_row_selected(self, event: Any) -> None:
@@ -401,6 +409,8 @@ class ClusterScreen(Screen[None]):
 
 #: Maximum failures of a task in its details.
 _SHOWN_FAILURES = 5
+#: Maximum cells of a key in a line with its worker.
+_KEY = 40
 #: Maximum characters of a task name in an overview, where longer names are cut.
 LONGEST = 200
 
@@ -412,27 +422,27 @@ def details_of(
 ) -> tuple[str, Parts, str | None]:
     """Return the title and the parts of a row's details, and the subject to explain or None."""
     parts: Parts = [
-        (column.title, cell) for column, cell in zip(table.columns, row.cells, strict=True)
+        (column.heading, cell) for column, cell in zip(table.columns, row.cells, strict=True)
     ]
     at = 0.0 if watched.overview is None else watched.overview.at
     match grid:
         case "failures":
-            _, last = failures_by_cause(watched.failures).get(row.key, (0, None))
-            if last is None:
+            group = failures_by_cause(watched.events.failures).get(row.key)
+            if group is None:
                 return "failure", parts, None
-            told = failure_in_words(last, at)
-            call = (last.get("details") or {}).get("task_id")
+            told = failure_in_words(group.last, at)
+            call = group.details.get("task_id")
             return "failure", [parts[0], *told], None if call is None else str(call)
         case "tasks":
             name = row.key.partition("\n")[2]
             running = [] if watched.overview is None else watched.overview.running
             lines = [
-                f"{call.key} on {call.worker}, for {format_duration(call.since_s)}"
+                f"{fitted(call.key, _KEY)} on {call.worker}, for {format_duration(call.since_s)}"
                 for call in running
                 if call.name == name and (call.tag or "") == row.pool
             ]
             parts += [("Longest-running tasks", "\n".join(lines))] if lines else []
-            failed = [f for f in watched.failures if _name_of(f)[:LONGEST] == name][
+            failed = [f for f in watched.events.failures if _name_of(f)[:LONGEST] == name][
                 -_SHOWN_FAILURES:
             ]
             for failure in reversed(failed):
@@ -520,7 +530,7 @@ class Details(ModalScreen[None]):
     def _text(self) -> Text:
         shown = Text()
         for title, text in self._parts:
-            lines = [one_line_of(line) for line in text.splitlines()[:_MOST_LINES]] or [""]
+            lines = [indented_line(line) for line in text.splitlines()[:_MOST_LINES]] or [""]
             if title:
                 shown.append(f"{title}: " if len(lines) == 1 else f"{title}:\n", "bold")
             shown.append("\n".join(lines) + "\n")
@@ -537,12 +547,6 @@ class Details(ModalScreen[None]):
         self.dismiss(None)
 
 
-def one_line_of(line: str) -> str:
-    """Return a line without control characters, keeping its indentation."""
-    indent = len(line) - len(line.lstrip(" "))
-    return " " * min(indent, 40) + one_line(line)
-
-
 # Watched ------------------------------------------------------------------------------------------
 
 #: Number of the latest events that are kept, by kind.
@@ -550,34 +554,23 @@ KEPT = {"decisions": 500, "failures": 500, "samples": 1_200}
 
 
 class Watched:
-    """Latest overview of a cluster (None at first), and the events of all answers."""
+    """Latest overview of a cluster (None at first), and the latest events of all answers."""
 
     def __init__(self) -> None:
         self.overview: Overview | None = None
-        #: Number of the last event.
-        self.seq = 0
-        self._events: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in KEPT}
+        self.events = Events(seq=0)
 
     def take(self, overview: Overview, events: Events) -> None:
         """Add a scheduler's answer. The events of an earlier scheduler are dropped."""
         before = self.overview
         started = None if before is None else before.cluster.get("started_at")
-        another = before is not None and started != overview.cluster.get("started_at")
-        for kind, most in KEPT.items():
-            # A new scheduler numbers its events from the start, so that all are requested again.
-            kept = [] if another else [*self._events[kind], *getattr(events, kind)]
-            self._events[kind] = kept[-most:]
-        self.seq = 0 if another else events.seq
         self.overview = overview
-
-    @property
-    def decisions(self) -> list[Mapping[str, Any]]:
-        return self._events["decisions"]
-
-    @property
-    def failures(self) -> list[Mapping[str, Any]]:
-        return self._events["failures"]
-
-    @property
-    def samples(self) -> list[Mapping[str, Any]]:
-        return self._events["samples"]
+        if before is not None and started != overview.cluster.get("started_at"):
+            # A new scheduler numbers its events from the start, so that all are requested again.
+            self.events = Events(seq=0)
+            return
+        kept: dict[str, Any] = {
+            kind: [*getattr(self.events, kind), *getattr(events, kind)][-most:]
+            for kind, most in KEPT.items()
+        }
+        self.events = Events(seq=events.seq, **kept)

@@ -28,7 +28,13 @@ class Grid(DataTable[Text]):
     ]
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(cell_padding=0, cursor_type="row", zebra_stripes=True, **options)
+        super().__init__(
+            cell_padding=0,
+            cursor_type="row",
+            cursor_foreground_priority="renderable",
+            zebra_stripes=True,
+            **options,
+        )
         self.table = Table(())
         self._shown: list[tuple[str, ...]] = []
         self._heads: tuple[Any, ...] = ()
@@ -43,7 +49,7 @@ class Grid(DataTable[Text]):
         before = self.chosen
         width = max(20, self.size.width - 2)
         titles = [
-            f"{column.title}{'▼' if down else '▲'}" if column.title == sorted_by else column.title
+            f"{column.title}{'▼' if down else '▲'}" if column.name == sorted_by else column.title
             for column in table.columns
         ]
         widths = table.widths(width, _GAP)
@@ -51,13 +57,7 @@ class Grid(DataTable[Text]):
         heads = tuple(zip(titles, widths, strict=True))
         same_rows = [row.key for row in self.table.rows] == [row.key for row in table.rows]
         self.table = table
-        cells = [
-            tuple(
-                padded(cell, wide, right=column.number)
-                for cell, wide, column in zip(row.cells, widths, table.columns, strict=True)
-            )
-            for row in table.rows
-        ]
+        cells = [table.drawn(row, widths) for row in table.rows]
         if heads == self._heads and same_rows:
             self._change(cells)
         else:
@@ -94,19 +94,19 @@ class Grid(DataTable[Text]):
             self.scroll_to(y=scroll, animate=False, force=True)
 
     def _colours(self) -> dict[str, int]:
-        if not any(column.title == "progress" for column in self.table.columns):
+        if not any(column.kind == "progress" for column in self.table.columns):
             return {}
         return numbers_of(row.cells[0] for row in self.table.rows)
 
     def _styled(self, place: int, column: int, text: str, colours: dict[str, int]) -> Text:
-        title = self.table.columns[column].title
-        if title == "progress":
+        shown = self.table.columns[column]
+        if shown.kind == "progress":
             drawn = Text()
             for char in text:
                 drawn.append(char, _BAR_STYLES.get(char, ""))
             return drawn
         if column == 0 and colours:
             return Text(text, DARK[colours[self.table.rows[place].cells[0]]])
-        if title in ("failed", "lost") and text.strip() not in ("", "0"):
+        if shown.name in ("failed", "lost") and text.strip() not in ("", "0"):
             return Text(text, "bold red")
         return Text(text)

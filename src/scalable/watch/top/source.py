@@ -47,8 +47,7 @@ class ClusterSource:
         return discovery.workers_of(self.name)
 
     def explain(self, about: str) -> list[str]:
-        found = explain(self.name, about)
-        return [str(each) for each in (*found.pools, *found.calls)]
+        return [str(each) for each in explain(self.name, about)]
 
     def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, str] | None:
         return control.beyond_most(self.name, counts)

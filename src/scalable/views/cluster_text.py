@@ -1,0 +1,327 @@
+"""A cluster as facts, as plain text and as charts of characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from scalable.harmless import one_line
+from scalable.model.cache_outcomes import CacheTotals
+from scalable.model.costs import CURRENCY
+from scalable.model.overview import Events, Overview, TaskCounts
+from scalable.units import counted, format_duration
+from scalable.views.columns import LIVE, UNTAGGED_NAME, parts_of, pool_reasons, tables_of
+from scalable.views.tables import (
+    Column,
+    Listing,
+    Table,
+    clock,
+    counts_in_words,
+    fitted,
+    money,
+)
+
+# A cluster as facts -------------------------------------------------------------------------------
+
+
+def progress_in_words(counts: TaskCounts) -> tuple[str, str]:
+    """Return finished and all tasks, and their share, such as ``57 of 192 tasks`` and ``30 %``.
+    A share below 100 % is not rounded up to it.
+    """
+    total, finished = counts.total, counts.total - counts.unfinished
+    if not total:
+        return "no tasks", ""
+    return f"{finished} of {counted(total, 'task')}", f"{100 * finished // total} %"
+
+
+def progress_share(counts: TaskCounts) -> str:
+    """Return the progress in one string, such as ``57 of 192 tasks (30 %)``."""
+    words, percent = progress_in_words(counts)
+    return f"{words} ({percent})" if percent else words
+
+
+def end_in_words(overview: Overview) -> str:
+    """Return the predicted finish with its interval, or why there is none. "" without work."""
+    end = overview.end
+    if not overview.counts.unfinished:
+        return ""
+    if end.at is None or end.low is None or end.high is None:
+        return f"not known: {fitted(end.reason, 100)}"
+    left = format_duration(max(0.0, end.at - overview.at))
+    at, low, high = (clock(each, overview.at) for each in (end.at, end.low, end.high))
+    return f"in {left}, at {at} ({low} to {high})"
+
+
+def costs_in_words(cost: Mapping[str, Any]) -> list[str]:
+    """Return the costs so far and their rate, what they leave out, and the budget."""
+    so_far, idle, rate = (money(cost[key]) for key in ("cost", "idle", "per_hour"))
+    words = [f"{so_far} {CURRENCY} so far, {rate} an hour; {idle} for time without tasks"]
+    words += [
+        f"without workers of manager {manager}: their price is not known"
+        for manager in cost.get("unpriced", ())
+    ]
+    budget = cost.get("budget")
+    if budget:
+        share = int(100 * cost["cost"] / budget)
+        words.append(f"budget {money(budget)} {CURRENCY}, {share} % spent")
+        if cost.get("words"):
+            words.append(f"{cost['words']}; {cost['way_out']}")
+    return words
+
+
+def stop_in_words(at_latest: float | None, idle_at: float | None, now: float) -> str:
+    """Return when a cluster stops by itself: without work, and at the latest. "" if it does not."""
+    ends = [] if at_latest is None else [(at_latest, "at the latest")]
+    if idle_at is not None and (at_latest is None or idle_at < at_latest):
+        ends.insert(0, (idle_at, "without work"))
+    return ", ".join(f"in {format_duration(max(0.0, at - now))} {why}" for at, why in ends)
+
+
+def _stop_in_words(overview: Overview) -> str:
+    at_latest, idle_at = map(overview.cluster.get, ("ends_at", "idle_ends_at"))
+    # Work defers the stop of an idle cluster.
+    return stop_in_words(at_latest, None if overview.counts.unfinished else idle_at, overview.at)
+
+
+def reasons_in_words(counts: Mapping[str, int]) -> str:
+    """Return reasons with their counts, such as ``2 x worker lost, 1 x failed, retried``."""
+    ordered = sorted(counts.items(), key=lambda each: -each[1])
+    return ", ".join(f"{count} x {one_line(reason)}" for reason, count in ordered)
+
+
+def _failures_in_words(overview: Overview) -> str:
+    """Return the failures by class, and the failed tasks that they do not count."""
+    words = reasons_in_words(overview.failures)
+    others = overview.counts.failed - sum(overview.failures.values())
+    if others <= 0:
+        return words
+    because = f"{counted(others, 'task')} failed because an input failed"
+    return f"{words}, {because}" if words else because
+
+
+def _amount(name: str, series: str, help_: str, **options: Any) -> Column:
+    """Return a column with an amount of the cluster's cost, which is exported."""
+
+    def of(overview: Overview) -> float | None:
+        value = (overview.cost or {}).get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+    options = {"displays": ()} | options
+    return Column(name, name, of, "money", metric=series, help=help_, optional=True, **options)
+
+
+def _bound(name: str, bound: str) -> Column:
+    series = f'scalable_predicted_end_timestamp_seconds{{bound="{bound}"}}'
+    return Column(f"end_{name}", name, attrgetter(f"end.{name}"), "time", (), series, _END)
+
+
+_END = "Predicted finish of all current tasks, with an 80 % interval, in seconds since 1970."
+_MONEY = CURRENCY.lower()
+#: Facts about a whole cluster. Its only row is the overview.
+CLUSTER = Listing(
+    (
+        Column("progress", "progress", lambda overview: parts_of(overview.counts), "progress",
+               text=lambda overview: progress_share(overview.counts)),
+        Column("end", "end", end_in_words, optional=True),
+        _bound("at", "expected"),
+        _bound("low", "low"),
+        _bound("high", "high"),
+        _amount("cost", f"scalable_cost_{_MONEY}_total", "Cost so far.", displays=LIVE,
+                text=lambda overview: "; ".join(costs_in_words(overview.cost))),
+        _amount("idle", f"scalable_idle_cost_{_MONEY}_total",
+                "Part of the cost for time without tasks."),
+        _amount("per_hour", f"scalable_cost_{_MONEY}_per_hour",
+                "Cost of one hour with the current machines."),
+        _amount("budget", f"scalable_budget_{_MONEY}", "The budget."),
+        Column("tasks", "tasks", lambda overview: counts_in_words(vars(overview.counts))),
+        Column("workers", "workers", attrgetter("workers"), "count",
+               metric="scalable_workers", help="Connected workers."),
+        Column("clients", "clients", attrgetter("clients"), "count",
+               metric="scalable_clients", help="Connected clients."),
+        Column("stops", "stops", _stop_in_words, optional=True,
+               help="When the cluster stops by itself."),
+        Column("again", "ran again", lambda overview: reasons_in_words(overview.reruns),
+               optional=True),
+        Column("cached", "cached results", lambda overview: cache_in_detail(overview.remembered),
+               optional=True),
+        Column("failures", "failures", _failures_in_words,
+               displays=("notebook", "page"), optional=True),
+    ),
+    key=lambda overview: str(overview.cluster.get("name") or ""),
+    displays=LIVE,
+)  # fmt: skip
+
+
+def facts(overview: Overview, display: str) -> dict[str, tuple[str, str]]:
+    """Return the heading and text of each fact about a cluster by name, progress and end first."""
+    table = CLUSTER.table([overview], display, overview.at)
+    told = dict(zip((column.name for column in table.columns), table.rows[0].cells, strict=True))
+    return {column.name: (column.heading, told[column.name]) for column in table.columns}
+
+
+def title(overview: Overview) -> str:
+    """Return the name, place and state of a cluster."""
+    cluster = overview.cluster
+    name = one_line(cluster.get("name") or "cluster of this process")
+    places = dict.fromkeys(one_line(cluster[k]) for k in ("provider", "target") if cluster.get(k))
+    because = f": {one_line(cluster['reason'])}" if cluster.get("reason") else ""
+    on = f" on {'/'.join(places)}" if places else ""
+    return f"{name}{on} - {one_line(cluster.get('state') or '?')}{because}"
+
+
+def summary(overview: Overview, display: str = "once") -> list[str]:
+    """Return lines about the whole cluster: name and state, progress and predicted finish, cost,
+    tasks and workers, and the other facts.
+    """
+    told = facts(overview, display)
+    (_, progress), (_, end) = told.pop("progress"), told.pop("end", ("", ""))
+    lines = [title(overview), f"{progress}; end {end}" if end else progress]
+    workers = ", ".join(
+        counted(getattr(overview, name), name[:-1])
+        for name in ("workers", "clients")
+        if told.pop(name, None)
+    )
+    for name, (heading, text) in told.items():
+        more = f"; {workers}" if name == "tasks" else ""
+        lines.append(f"{heading.capitalize()}: {text}{more}")
+    return lines
+
+
+# Cached results in words: hits, misses and their reasons, and saved time --------------------------
+
+
+#: Maximum number of reasons in a line.
+LINE_REASONS = 2
+
+
+def cache_in_words(totals: CacheTotals) -> str:
+    """Return cache hits, misses and the saved time, such as ``120 hits (2 h saved), 3 ran``."""
+    hits = counted(totals.found, "hit")
+    if totals.found:
+        hits += f" ({format_duration(totals.saved_s)} saved)"
+    return f"{hits}, {totals.missed} ran" if totals.missed else hits
+
+
+def cache_in_detail(totals: CacheTotals) -> str:
+    """Return cache hits and misses with the most frequent reasons of misses, if there are any."""
+    if not totals:
+        return ""
+    told = [f"{each.count} x {one_line(each.reason)}" for each in totals.reasons[:LINE_REASONS]]
+    others = len(totals.reasons) - len(told)
+    if others:
+        told.append(f"{counted(others, 'more reason')}")
+    because = f": {'; '.join(told)}" if told else ""
+    return f"{cache_in_words(totals)}{because}"
+
+
+def reason_rows(totals: CacheTotals) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (task name, number of tasks, reason, nearest earlier result) for each reason."""
+    for each in totals.reasons:
+        nearest = each.nearest[:12]
+        yield one_line(each.task), str(each.count), one_line(each.reason), nearest
+
+
+# A cluster as plain text: summary, pools, tasks, managers, failures and decisions -----------------
+
+
+#: Maximum number of rows with task names, and of rows with decisions or failures.
+SHOWN_TASKS, SHOWN_EVENTS = 40, 10
+
+
+def page(overview: Overview, events: Events, width: int) -> list[str]:
+    """Return a cluster as lines. Its tables are at most ``width`` cells wide."""
+    tables = tables_of(overview, events, "once")
+    tasks = tables["tasks"]
+    lines = [*summary(overview), *_part(tables["pools"], width)]
+    lines += [f"    {reason}" for reason in pool_reasons(overview.pools)]
+    lines += _part(tasks.first(SHOWN_TASKS), width)
+    if (more := len(tasks.rows) - SHOWN_TASKS) > 0:
+        lines.append(f"  and {counted(more, 'row')} of further task names")
+    lines += _part(tables["managers"], width)
+    for name in ("failures", "decisions"):
+        lines += _part(tables[name].first(SHOWN_EVENTS), width, name.capitalize())
+    return lines
+
+
+def _part(table: Table, width: int, heading: str = "") -> list[str]:
+    if not table.rows:
+        return []
+    return ["", *([f"{heading}:"] if heading else []), *table.lines(width)]
+
+
+# Failures and utilisation -------------------------------------------------------------------------
+
+#: Characters of a chart by height, the lowest first.
+_HEIGHTS = " ▁▂▃▄▅▆▇█"
+#: Indices of a pool's values in a sample.
+_USED, _SLOTS, _QUEUED = 2, 3, 4
+
+
+#: Number of lines that :func:`use_lines` returns for a pool.
+LINES_OF_POOL = 5
+#: Titles and keys of a failure's details: those on one line, and those with lines of their own.
+FACTS = (
+    ("Task", "task_name"),
+    ("Key", "task_id"),
+    ("Arguments", "arguments"),
+    ("Where", "frame"),
+    ("Pool", "tag"),
+    ("Worker", "worker"),
+    ("Attempts", "tries"),
+)
+BLOCKS = (
+    ("Standard error of a child process", "stderr"),
+    ("Output of a child process", "stdout"),
+    ("Last output of the worker", "output"),
+    ("Traceback", "traceback"),
+)
+
+
+def titled(titles: Iterable[tuple[str, str]], details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the details that are known as (title, text). Callers must make them harmless."""
+    return [(title, str(details[key])) for title, key in titles if details.get(key)]
+
+
+def failure_in_words(failure: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
+    """Return a failure's parts as (title, text). Callers must make them harmless."""
+    return [
+        ("Error", f"{failure.get('failure_class', '?')}: {failure.get('message', '')}"),
+        ("Time", clock(failure.get("timestamp"), now)),
+        *titled((*FACTS, *BLOCKS), failure.get("details") or {}),
+    ]
+
+
+def use_lines(samples: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """Return each pool's queue and utilisation over time as charts of ``width`` characters."""
+    lines = []
+    for tag in dict.fromkeys(tag for sample in samples for tag in sample["pools"]):
+        points = [sample["pools"][tag] for sample in samples if tag in sample["pools"]]
+        slots = max(1, *(point[_SLOTS] for point in points))
+        longest = max(point[_QUEUED] for point in points)
+        last = points[-1]
+        name = one_line(tag or UNTAGGED_NAME)
+        lines += [
+            f"{name}: {last[_USED]} of {last[_SLOTS]} slots used, {last[_QUEUED]} tasks queued",
+            f"  used slots (of {slots})",
+            "  " + drawn([point[_USED] for point in points], slots, width - 2),
+            f"  queued tasks (peak: {longest})",
+            "  " + drawn([point[_QUEUED] for point in points], max(1, longest), width - 2),
+        ]
+    return lines
+
+
+def drawn(values: Sequence[float], highest: float, width: int) -> str:
+    """Return values over time as one line of characters with different heights.
+    Each character shows the largest of its values. A value above 0 has a height above 0.
+    """
+    if not values or width < 1:
+        return ""
+    count = min(width, len(values))
+    parts = [
+        values[len(values) * place // count : len(values) * (place + 1) // count]
+        for place in range(count)
+    ]
+    top = len(_HEIGHTS) - 1
+    heights = [min(top, -(-max(part) * top // max(highest, 1e-9))) for part in parts]
+    return "".join(_HEIGHTS[int(height)] for height in heights)

@@ -1,0 +1,173 @@
+"""Data that the dashboard draws: an overview, its events, and single tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from scalable.harmless import one_line
+from scalable.model.overview import Events, Overview, PoolOverview, TaskView
+from scalable.units import counted, format_bytes, format_duration
+from scalable.views.cluster_text import BLOCKS, facts, titled
+from scalable.views.columns import (
+    UNTAGGED_NAME,
+    decisions_table,
+    failures_by_cause,
+    managers_table,
+    pools_table,
+    tasks_table,
+)
+from scalable.views.page import Piece, failure, labelled, progress, table
+from scalable.views.tables import Column, Listing
+
+#: Charts of a pool: title, unit, and names of the lines with their places in a sample.
+CHARTS = (
+    {"title": "used slots", "unit": "slots", "series": [["used", 2], ["slots", 3]]},
+    {"title": "queued tasks", "unit": "tasks", "series": [["queued", 4], ["blocked", 5]]},
+)
+RUNNING = Listing(
+    (
+        Column("task", "task", attrgetter("name")),
+        Column("key", "key", attrgetter("key"), text=lambda task: _short_key(task.key)),
+        Column("tasks", "tasks", lambda task: task.bundle or 1, "count"),
+        Column("pool", "pool", lambda task: task.tag or UNTAGGED_NAME),
+        Column("worker", "worker", attrgetter("worker")),
+        Column("since", "running for", attrgetter("since_s"), "duration"),
+    ),
+    key=attrgetter("key"),
+    displays=("page",),
+    empty="no task runs",
+)
+_KEY = 40
+
+
+def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the page of a cluster from the answer of its scheduler.
+    All its numbers come from one overview. Events are those since the last answer.
+    """
+    overview, events = Overview.from_dict(answer["overview"]), Events.from_dict(answer["events"])
+    cluster = overview.cluster
+    state, reason = one_line(cluster.get("state") or "?"), cluster.get("reason")
+    told = facts(overview, "page")
+    hidden = ["progress", "tasks", *([] if overview.remembered else ["cached"])]
+    shown = [
+        (heading.capitalize(), words) for n, (heading, words) in told.items() if n not in hidden
+    ]
+    decisions = decisions_table(events.decisions, overview.at, "page")
+    page = {
+        "live": True,
+        "name": one_line(cluster.get("name") or "cluster of this process"),
+        "state": {
+            "text": f"{state}: {one_line(reason)}" if reason else state,
+            "look": "good" if state == "running" else "bad",
+        },
+        "started": cluster.get("started_at"),
+        "at": overview.at,
+        "progress": progress(overview.counts, shown),
+        "parts": {
+            "pools": table(pools_table(overview, "page")),
+            "tasks": table(tasks_table(overview, "page"), filter=True),
+            "running": [
+                *table(RUNNING.table(overview.running, "page", overview.at), links=True),
+                *_further(overview),
+            ],
+            "managers": table(managers_table(overview.managers, overview.cost, "page")),
+        },
+        # As the spans of events, without an end.
+        "running": [
+            [task.worker, task.name, overview.at - task.since_s, None, False, task.bundle, task.key]
+            for task in overview.running
+        ],
+        "charts": CHARTS,
+        "sample": {tag: _sample(pool) for tag, pool in overview.pools.items()},
+        "decisions": {**decisions.to_dict(), "rows": []},
+    }
+    rows = reversed(decisions.to_dict()["rows"])
+    changes = zip(rows, events.decisions, strict=True)
+    return {
+        "page": page,
+        "events": {
+            "seq": events.seq,
+            "missed": events.missed,
+            "spans": events.spans,
+            "samples": events.samples,
+            "failures": [
+                failure(row, cause) for row in events.failures for cause in failures_by_cause([row])
+            ],
+            "decisions": [
+                {**row, "at": change.get("timestamp"), "grows": _grows(change)}
+                for row, change in changes
+            ],
+        },
+    }
+
+
+def _short_key(key: str) -> str:
+    # Keys of one function differ at their ends.
+    return key if len(key) <= _KEY else f"{key[: _KEY // 2]}…{key[-_KEY // 2 + 1 :]}"
+
+
+def _further(overview: Overview) -> list[Piece]:
+    more = overview.counts.running - sum(task.bundle or 1 for task in overview.running)
+    return [{"text": f"{counted(more, 'further task')} run", "look": "dim"}] if more > 0 else []
+
+
+def _sample(pool: PoolOverview) -> list[int]:
+    """Return a pool as in the samples of :class:`Events`."""
+    status = pool.status
+    return [status.wanted, status.running, pool.used_slots, pool.slots, pool.queued, pool.blocked]
+
+
+def _grows(change: Mapping[str, Any]) -> bool:
+    return (change.get("to") or 0) >= (change.get("from") or 0)
+
+
+# One task -----------------------------------------------------------------------------------------
+
+_ENDED = frozenset({"done", "failed", "cancelled"})
+
+
+def task_document(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the page of one task from its view, as in :meth:`.TaskView.to_dict`."""
+    view = TaskView.from_dict(told)
+    error = f"{view.failure_class}: {view.message}" if view.failure_class else None
+    sentence = f"{view.sentence}; {view.advice}" if view.advice else view.sentence
+    return {
+        "state": view.state,
+        "look": "bad" if view.state == "failed" else "dim",
+        "ended": view.state in _ENDED,
+        "pieces": [
+            {"facts": [fact for fact in _facts(view) if fact[1] not in (None, "", 0)]},
+            *([{"text": sentence}] if sentence else []),
+            *labelled([("Arguments", view.arguments), ("Error", error), ("Where", view.frame)]),
+            *labelled(titled(BLOCKS, vars(view))),
+            *({"text": note, "look": "dim"} for note in view.notes),
+        ],
+    }
+
+
+def _facts(view: TaskView) -> list[list[Any]]:
+    def seconds(value: float | None) -> str | None:
+        return None if value is None else format_duration(value)
+
+    def size(value: int | None) -> str | None:
+        return None if value is None else format_bytes(value)
+
+    return [
+        ["Task", view.name],
+        ["Pool", view.tag],
+        ["Worker", view.worker],
+        ["Attempts", view.tries],
+        ["Ran again because of", view.again],
+        ["Started", view.began, "time"],
+        ["Finished", view.ended, "time"],
+        ["Running time", seconds(view.duration_s)],
+        ["Queue", seconds(view.queued_s)],
+        ["Transfer", seconds(view.transfer_s or None)],
+        ["CPU time", seconds(view.cpu_s)],
+        ["Peak memory", size(view.peak_memory)],
+        ["Result", size(view.result_bytes)],
+        ["Bundle", f"{view.bundle} tasks of an executor" if view.bundle else None],
+        ["Position in the bundle", None if view.position is None else str(view.position)],
+    ]
