@@ -71,6 +71,12 @@ class Workload(Listener):
 
     # Events of the task log -----------------------------------------------------------------------
 
+    def submitted(self, calls: list[LoggedTask]) -> None:
+        """Count new tasks as submitted."""
+        for call in calls:
+            if not call.state and call.key not in self._blocked:
+                self.waiting(call)
+
     def waiting(self, call: LoggedTask) -> None:
         """Count a task as submitted, and as blocked until it is ready."""
         self._leave(call.key)

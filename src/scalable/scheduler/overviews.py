@@ -410,9 +410,9 @@ class Overviews:
     def _tasks(self, load: _Load, backlog: Counter[NameRow]) -> list[TaskOverview]:
         tasks = []
         for row in self._names:
-            running = min(load.running[row], row.ready)
-            queued = row.ready - running + backlog[row]
-            counts = TaskCounts(running, queued, row.blocked, *row.ended)
+            blocked, ready, *ended = row.phases
+            running = min(load.running[row], ready)
+            counts = TaskCounts(running, ready - running + backlog[row], blocked, *ended)
             sums = TaskSums(row.sums)  # a copy: the row's will change
             tasks.append(TaskOverview(row.name, row.tag, counts, sums, max(1, row.names)))
         return tasks

@@ -136,22 +136,27 @@ class Recorder(Listener):
     # Tasks --------------------------------------------------------------------------------------
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        rest = f'"worker":null,"state":"submitted","timestamp":{time.time()}}}'
+        middle = self._middle(calls[0])
+        rest = f'{middle}"worker":null,"state":"submitted","timestamp":{time.time()}}}'
         for call in calls:
             if call.entry is not None:
                 continue
             call.entry = _PLAIN if call.bundle is None else _Pending(call.bundle)
             if not call.entry.silent:
-                self._lines.append(self._head(call) + rest)
+                self._lines.append(f'{{"task_id":{quoted(str(call.key))}{rest}')
                 if len(self._lines) >= MOST_LINES:
                     self.flush()
 
     def _head(self, call: LoggedTask) -> str:
         """Return the common start of a task's rows."""
+        return f'{{"task_id":{quoted(str(call.key))}{self._middle(call)}'
+
+    def _middle(self, call: LoggedTask) -> str:
+        """Return name and tag in a task's rows."""
         for resource in call.task.resource_restrictions or ():
             if resource in self._tags:
-                return f'{{"task_id":{quoted(str(call.key))}{_middle_of_head(call.name, resource)}'
-        return f'{{"task_id":{quoted(str(call.key))}{_middle_of_head(call.name, None)}'
+                return _middle_of_head(call.name, resource)
+        return _middle_of_head(call.name, None)
 
     def _own(self, call: LoggedTask) -> _Pending:
         """Return an entry of a task that can be changed."""

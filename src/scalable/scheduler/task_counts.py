@@ -66,22 +66,6 @@ class NameRow:
         return self.phases[_BLOCKED] + self.phases[_READY]
 
     @property
-    def blocked(self) -> int:
-        """Number of tasks that wait for their inputs."""
-        return self.phases[_BLOCKED]
-
-    @property
-    def ready(self) -> int:
-        """Number of tasks that are queued or running."""
-        return self.phases[_READY]
-
-    @property
-    def ended(self) -> tuple[int, int, int, int]:
-        """Numbers of tasks that are done, failed, cancelled, and cache hits."""
-        done, failed, cancelled, cached = self.phases[_DONE:]
-        return done, failed, cancelled, cached
-
-    @property
     def spread(self) -> float | None:
         """Standard deviation of the logarithms of the running times, or None for fewer than two."""
         measured = self.sums["duration_s"].tasks
@@ -140,20 +124,18 @@ class NameCounts(Listener):
     # Events of the task log -----------------------------------------------------------------------
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        named = self._named
+        row = self.row_for(calls[0].name, calls[0].tag)
+        blocked, new = row.counted[_BLOCKED], 0
         for call in calls:
-            if call.counted is not None:
-                continue
-            row = None if call.bundle else named.get((call.name, call.tag))
-            if row is None:
-                self._put(call, _BLOCKED)
-            else:
-                row.phases[_BLOCKED] += 1
-                call.counted = row.counted[_BLOCKED]
+            if call.counted is None:
+                if call.bundle is None:
+                    call.counted, new = blocked, new + 1
+                else:
+                    self._put(call, _BLOCKED)
+        row.phases[_BLOCKED] += new
 
     def waiting(self, call: LoggedTask) -> None:
-        if call.counted is None or call.counted[1] != _BLOCKED:  # it was not just submitted
-            self._put(call, _BLOCKED)
+        self._put(call, _BLOCKED)
 
     def ready(self, call: LoggedTask) -> None:
         if call.counted is None or call.counted[2] != 1:

@@ -51,7 +51,8 @@ class LoggedTask:
     # Every task has a record, and most values keep their defaults: those of the class cost nothing
     # when ten thousand tasks arrive at once. What few readers need is read when it is needed.
 
-    #: Dask's state when the task last became ready, and number of earlier attempts.
+    #: Dask's state when the task was last ready, released or found without having been submitted,
+    #: "" before, and number of earlier attempts.
     state, tries = "", 0
     #: Epoch seconds since which the task is queued. None if blocked, or ready before the task log
     #: was made.
@@ -263,10 +264,12 @@ class Listener:
         """Handle a bundle that succeeded or failed, before :meth:`ended`."""
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        """Handle the unfinished tasks of a client's graph, except known tasks."""
+        """Handle unfinished tasks of a client's graph, with one name and the same resources, except
+        known tasks. New ones among them are blocked until they are ready.
+        """
 
     def waiting(self, call: LoggedTask) -> None:
-        """Handle a task that is blocked by others or not placed yet."""
+        """Handle a task that is blocked again, or is new without being submitted."""
 
     def ready(self, call: LoggedTask) -> None:
         """Handle a task that is now queued or assigned to a worker."""
@@ -361,20 +364,24 @@ class TaskLog(SchedulerPlugin):
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
         """Read the annotations of a graph's tasks again, since they may have changed."""
-        submitted, calls, known = [], self._calls, scheduler.tasks
+        calls, known = self._calls, scheduler.tasks
+        alike: dict[tuple[str, tuple[str, ...]], list[LoggedTask]] = {}
         for key in tasks:
             task = known.get(key)
-            if task is not None:
-                call = calls.get(key)
-                if call is None:
-                    call = calls[key] = LoggedTask(task)
-                else:
-                    call.renew(task)
-                if call.bundle is not None:
-                    _tell(self._told["bundle_submitted"], call)
-                if not call.is_known and task.state not in ENDED:
-                    submitted.append(call)
-        _tell(self._told["submitted"], submitted)
+            if task is None:
+                continue
+            call = calls.get(key)
+            if call is None:
+                call = calls[key] = LoggedTask(task)
+            else:
+                call.renew(task)
+            if call.bundle is not None:
+                _tell(self._told["bundle_submitted"], call)
+            if not call.is_known and task.state not in ENDED:
+                same = call.name, tuple(task.resource_restrictions or ())
+                alike.setdefault(same, []).append(call)
+        for submitted in alike.values():
+            _tell(self._told["submitted"], submitted)
 
     def nest(self, parent: Any, keys: Iterable[Any]) -> None:
         """Record that a running task (``parent``) has submitted the tasks with these keys."""
@@ -394,7 +401,8 @@ class TaskLog(SchedulerPlugin):
             return
         call = self._calls.get(key) or self._enter(key)
         if finish == "waiting":
-            _tell(self._told["waiting"], call)
+            if call.state or call.is_known:  # otherwise the task was just submitted
+                _tell(self._told["waiting"], call)
         elif finish in READY:
             if start not in READY:
                 call.state, call.ready_at = finish, time.time()
@@ -410,6 +418,7 @@ class TaskLog(SchedulerPlugin):
             worker = self.workers.name_at(details.get("worker"))
             self._end(call, EndedTask(call, finish == "memory", details, worker))
         else:
+            call.state = finish
             if failed_try(details):
                 call.begin_again(RetryReason.RETRIES)
             _tell(self._told["left"], call)
@@ -470,7 +479,9 @@ class TaskLog(SchedulerPlugin):
         return iter(self._calls.values())
 
     def _enter(self, key: Any) -> LoggedTask:
-        call = self._calls[key] = LoggedTask(self.scheduler.tasks[key])
+        task = self.scheduler.tasks[key]
+        call = self._calls[key] = LoggedTask(task)
+        call.state = task.state
         return call
 
     # For clients --------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def scheduler():
 
 
 def told(counts):
-    return {(row.name, row.tag): (row.unfinished, *row.ended[:3]) for row in counts}
+    return {(row.name, row.tag): (row.unfinished, *row.phases[2:5]) for row in counts}
 
 
 def computed(began, ended):
@@ -58,7 +58,7 @@ def test_found_calls_of_a_bundle_did_not_run(scheduler):
     parts = [addition(BUNDLE, values), cache_addition([outcome])]
     scheduler.move("a", "waiting", "processing", "memory", startstops=parts, worker="tcp://a")
     (row,) = counts
-    assert (row.unfinished, row.ended, row.sums.mean("duration_s")) == (0, (1, 1, 0, 4), 1.5)
+    assert (row.phases, row.sums.mean("duration_s")) == ([0, 0, 1, 1, 0, 4], 1.5)
 
 
 def test_many_names_are_summed_up_by_their_beginning(scheduler, monkeypatch):

@@ -204,8 +204,36 @@ def test_annotations_of_a_task_that_is_sent_again_count(scheduler, notes):
     scheduler.send("x")
     task.annotations = {TASK_ANNOTATION: "second"}
     scheduler.send("x")
+    scheduler.move("x", "waiting", "processing")
+    assert [subject.name for event, subject in notes.told if event == "ready"] == ["second"]
+
+
+def test_a_graph_is_told_by_name_and_resources(scheduler, notes):
+    for number, resources in enumerate([{"a": 1}, {"b": 1}, {"a": 2}, {"a": 1, "b": 1}, None]):
+        for name in ("fit", "score"):
+            scheduler.add(f"{name}-{number}", {TASK_ANNOTATION: name}, resources)
+    scheduler.send(*scheduler.tasks)
+    told = {
+        (calls[0].name, tuple(call.key[-1] for call in calls))
+        for event, calls in notes.told
+        if event == "submitted"
+    }
+    keys = [("0", "2"), ("1",), ("3",), ("4",)]
+    assert told == {(name, those) for name in ("fit", "score") for those in keys}
+
+
+def test_a_submitted_task_is_told_as_waiting_only_when_it_waits_again(scheduler, notes):
+    scheduler.add("x")
+    scheduler.send("x")
     scheduler.move("x", "waiting")
-    assert [subject.name for event, subject in notes.told if event == "waiting"] == ["second"]
+    assert notes.names() == ["submitted"]
+    scheduler.move("x", "released", "waiting")
+    assert notes.names() == ["left", "waiting"]
+    scheduler.move("x", "processing", "released", "waiting")
+    assert notes.names() == ["ready", "left", "waiting"]
+    scheduler.add("found")
+    scheduler.move("found", "waiting")
+    assert notes.names() == ["waiting"]
 
 
 def test_nothing_is_kept_of_calls_that_are_forgotten_or_dropped_by_a_restart(scheduler, notes):

@@ -31,7 +31,7 @@ class Calls:
         self.workload = Workload(self.scheduler)
         self.ledger = TaskLog.of(self.scheduler)
 
-    def add(self, key, name="run", tag="a", slots=1, needs=()):
+    def add(self, key, name="run", tag="a", slots=1, needs=(), submitted=False):
         self.scheduler.tasks[key] = Task(
             key=key,
             prefix=SimpleNamespace(name=name),
@@ -45,7 +45,12 @@ class Calls:
             exception_blame=None,
             priority=(len(self.scheduler.tasks),),
         )
+        if submitted:
+            self.submit(key)
         self.move(key, "waiting")
+
+    def submit(self, key):
+        self.ledger.update_graph(self.scheduler, tasks=[key])
 
     def move(self, *keys_and_state, **details):
         *keys, state = keys_and_state
@@ -80,7 +85,7 @@ def test_ended_calls_teach_durations_and_failed_calls_do_not(calls):
     hit["startstops"].append(cache_addition([CacheOutcome(OutcomeKind.FOUND, saved_s=8.0)]))
     calls.move("hit", "memory", **hit)
     calls.scheduler.tasks["known"].annotations[KNOWN_ANNOTATION] = True
-    calls.ledger.update_graph(calls.scheduler, tasks=["known"])
+    calls.submit("known")
     calls.move("known", "processing")
     calls.move("known", "memory", **ran(0.001))
     model = TaskModel()
@@ -97,6 +102,20 @@ def test_calls_that_were_there_before_are_counted_too(calls):
     assert again.ready_calls == {"a": {RUN: 1}}
     assert again.graph
     assert again.submitted_calls == {"a": 2}
+
+
+def test_a_submitted_call_counts_once_until_it_is_released(calls):
+    calls.add("x", submitted=True)
+    calls.submit("x")  # another client asks for it too
+    assert calls.workload.graph
+    assert calls.workload.submitted_calls == {"a": 1}
+    calls.move("x", "processing")
+    calls.submit("x")
+    assert calls.workload.submitted_calls == {"a": 1}
+    assert calls.workload.ready_calls == {"a": {RUN: 1}}
+    for state in ("released", "waiting"):
+        calls.move("x", state)
+    assert calls.workload.submitted_calls == {"a": 2}
 
 
 @pytest.mark.parametrize(("free", "elapsed"), [(3, [8.0, 0.5, 0.5]), (2, [8.0, 0.5])])
