@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from scalable.protocol.code import CodeTable
 from scalable.protocol.events import Event
+from scalable.protocol.operations import WIRE, WIRE_VERSION
 from scalable.protocol.pools import AttachAnswer, Attachment
 
 #: Status of each pool by tag (counts, slots and reasons).
@@ -102,7 +103,7 @@ class SchedulerCalls:
 
     async def attach(self, attachment: Attachment, instead_of: str | None = None) -> AttachAnswer:
         """Attach a manager. See :meth:`.scheduler.managers.AttachedManagers.attach`."""
-        given = asdict(attachment)
+        given = {**asdict(attachment), WIRE: WIRE_VERSION}
         answer: AttachAnswer = await self._call(Handler.ATTACH, **given, instead_of=instead_of)
         return answer
 

@@ -70,8 +70,8 @@ MANAGER_KEY = "scalable_manager"
 
 # Version of the messages --------------------------------------------------------------------------
 
-#: Version of the messages between clients, schedulers and workers, increased by every change that
-#: other releases cannot read. Its key in the facts that schedulers and workers report.
+#: Version of the messages between clients, schedulers, managers and workers, increased by every
+#: change that other releases cannot read. Its key in the facts that they report.
 WIRE_VERSION, WIRE = 1, "scalable-wire"
 
 
@@ -85,7 +85,7 @@ def other_wire(told: Mapping[str, Any], there: str, here: str) -> ClusterError |
     return ClusterError(
         f"{there} has version {theirs} of scalable's messages, and {here} has version "
         f"{WIRE_VERSION}: they cannot work together",
-        hint="install one release of scalable for clients, scheduler, workers and images, and "
+        hint="install one release of scalable for clients, managers, workers and images, and "
         "start the cluster again",
     )
 

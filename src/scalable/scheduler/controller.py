@@ -20,7 +20,7 @@ from scalable.errors import ClusterError
 from scalable.model.clusters import pools_from_dict, pools_to_dict
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import Change, Handler, HeartbeatAnswer, offer, refused_heartbeat
-from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
+from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY, WIRE, other_wire
 from scalable.protocol.pools import AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.adaptation import Adaptation
@@ -192,10 +192,13 @@ class Controller(ClusterState, SchedulerPlugin):
 
     def attach(self, instead_of: str | None = None, **fields: Any) -> AttachAnswer:
         """Attach a manager. ``instead_of`` is the nonce of the process that it replaces."""
+        error = other_wire(fields, f"manager {fields.get('manager')!r}", "the scheduler")
+        if error is None and self.ending is not None:
+            error = ClusterError(f"the cluster is stopping: {self.ending}")
+        if error is not None:
+            return {"accepted": False, "reason": str(error), "holder": None}
+        fields.pop(WIRE, None)
         attachment = Attachment(**fields)
-        if self.ending is not None:
-            reason = f"the cluster is stopping: {self.ending}"
-            return {"accepted": False, "reason": reason, "holder": None}
         answer = self.managers.attach(attachment, time.monotonic(), instead_of)
         if answer["accepted"]:
             logger.info("manager %r is attached", attachment.manager)

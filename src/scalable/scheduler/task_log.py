@@ -264,9 +264,7 @@ class Listener:
         """Handle a bundle that succeeded or failed, before :meth:`ended`."""
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        """Handle unfinished tasks of a client's graph, with one name and the same resources, except
-        known tasks. New ones among them are blocked until they are ready.
-        """
+        """Handle a graph's unfinished tasks of one name and the same resources, not known ones."""
 
     def waiting(self, call: LoggedTask) -> None:
         """Handle a task that is blocked again, or is new without being submitted."""

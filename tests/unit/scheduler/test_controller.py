@@ -5,6 +5,7 @@ import logging
 from distributed import Scheduler
 from distributed.versions import get_versions
 
+from scalable.protocol.operations import WIRE, WIRE_VERSION
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.managers import Demand
 
@@ -54,6 +55,18 @@ async def test_a_manager_that_does_not_come_is_not_waited_for_forever(monkeypatc
         controller = Controller(scheduler, demand, expected=2)
         attach(controller, "last", 1)
         assert demand.orders("last")["a"][1] == 2
+        await controller.close()
+
+
+async def test_a_manager_with_other_messages_is_refused_whatever_it_sends():
+    async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
+        controller = Controller(scheduler)
+        answer = controller.attach(**{WIRE: 99, "manager": "new", "something": "of later"})
+        assert not answer["accepted"]
+        assert "manager 'new' has version 99 of scalable's messages" in answer["reason"]
+        assert list(controller.managers) == []
+        answer = controller.attach(**{WIRE: WIRE_VERSION, "manager": "new", "nonce": "n"})
+        assert answer["accepted"]
         await controller.close()
 
 
