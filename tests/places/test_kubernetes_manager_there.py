@@ -75,8 +75,9 @@ def test_a_pool_that_does_not_come_up_says_why(session, eventually):
     session.scale("giants", 1)
     eventually(lambda: "cpu" in str(session.cluster.pools["giants"].waiting), timeout=120)
     session.scale("giants", 0)
-    changes = [(row["tag"], row["to"]) for row in session.scaling_history]
-    assert changes[-2:] == [("giants", 1), ("giants", 0)]
+    # The adaptive pool's policy decides in between.
+    changes = [row["to"] for row in session.scaling_history if row["tag"] == "giants"]
+    assert changes[-2:] == [1, 0]
 
 
 def test_closing_ends_the_manager_with_the_cluster(session):
