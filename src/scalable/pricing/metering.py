@@ -5,7 +5,7 @@ A unit is a process, job or object that runs one or more workers. Units may shar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -227,8 +227,3 @@ class Meter:
 
 def _numbers(rate: HourlyPrice) -> Sequence[float]:
     return rate.per_hour, rate.minimum_s, rate.granularity_s
-
-
-def sum_of(bills: Iterable[Bill]) -> Cost:
-    """Return the total cost and idle cost of the bills."""
-    return sum((Cost(bill.cost, bill.idle) for bill in bills), Cost())
