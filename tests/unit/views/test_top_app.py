@@ -298,3 +298,14 @@ def test_without_a_name_all_that_live_are_listed_and_enter_opens_one():
         await until(pilot, lambda: "clusters and sessions" in shown(app))
 
     run(source, story, name=None)
+
+
+def test_a_tab_shows_its_table_in_full_when_it_opens():
+    async def story(pilot, app):
+        await pilot.press("4")
+        await until(pilot, lambda: "30 tasks wait" in shown(app))
+        await pilot.press("3")
+        await until(pilot, lambda: "no file" in shown(app))
+        assert "ValueError" in shown(app)
+
+    run(Made(), story, every_s=1000.0)  # nothing is drawn again

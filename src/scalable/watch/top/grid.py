@@ -47,7 +47,7 @@ class Grid(DataTable[Text]):
     def fill(self, table: Table, *, sorted_by: str = "", down: bool = False) -> None:
         """Show a sorted table, with a mark at the column ``sorted_by``."""
         before = self.chosen
-        width = max(20, self.size.width - 2)
+        width = max(20, self.screen.size.width - 2)  # a grid in a hidden tab has no size
         titles = [
             f"{column.title}{'▼' if down else '▲'}" if column.name == sorted_by else column.title
             for column in table.columns
