@@ -352,7 +352,7 @@ MANAGERS = Listing(
         _fact("priority", "priority", "count", displays=("status",)),
         _fact("silent_s", "heard", "duration", text=_heard, displays=LIVE,
               help="Time since the manager's last report."),
-        Column("workers", "workers", _manager_pools, displays=LIVE, width=24,
+        Column("workers", "workers", _manager_pools, displays=LIVE,
                help="Running and desired workers of each pool."),
         Column("reason", "reason", _manager_reasons, displays=LIVE, optional=True,
                help="Why the manager's workers do not start."),
