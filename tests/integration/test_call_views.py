@@ -78,7 +78,7 @@ def test_a_running_call_and_those_that_wait_for_it_have_arguments(client):
         assert waiting.state == "blocked"
         assert waiting.arguments == f"(result(of='{first.key}'), year=Secretive(number=4))"
         assert waiting.tries == 0
-        assert "waits" in waiting.sentence
+        assert "is blocked by task held-" in waiting.sentence
         deadline = time.monotonic() + 60
         running = []  # an overview may be of a moment ago, when a call of another test ran
         while running != [(first.key, "held")] and time.monotonic() < deadline:

@@ -22,6 +22,7 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.managers import LEASE_S
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.scheduler.task_log import TaskLog
+from scalable.views.explanation import short_key
 from scalable.worker.pool_worker import PoolWorker
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -70,7 +71,7 @@ class Bed:
     async def says(self, about, reason, words, advice=""):
         """Ask until the sentence is the one expected; workers report what runs by heartbeats."""
         deadline = time.monotonic() + 30
-        words = words.replace("KEY", re.escape(getattr(about, "key", str(about))))
+        words = words.replace("KEY", re.escape(short_key(getattr(about, "key", str(about)))))
         while True:
             found = await self.client.explain(about)
             if re.fullmatch(words, found.sentence) or time.monotonic() > deadline:
@@ -126,7 +127,7 @@ async def test_a_pool_that_does_not_exist(on):
     await on.says(
         future,
         "no-pool",
-        "task KEY waits and cannot run: no pool 'x'; known tags: 'a'",
+        "task KEY is queued and cannot run: no pool 'x'; known tags: 'a'",
         "give a known tag",
     )
 
@@ -134,7 +135,7 @@ async def test_a_pool_that_does_not_exist(on):
 @on_bed
 async def test_no_manager_is_attached(on):
     future = on.client.submit(same, 1, tag="a")
-    words = "task KEY waits and cannot run: no pool 'a'; known tags: none; no manager is attached to start"
+    words = "task KEY is queued and cannot run: no pool 'a'; known tags: none; no manager is attached to start"
     await on.says(future, "no-manager", f"{words} workers", "attach a manager with .*")
 
 
@@ -142,7 +143,7 @@ def test_managers_that_are_expected_have_not_attached_yet():
     async def run():
         async with bed(expected=1) as on:
             future = on.client.submit(same, 1, tag="a")
-            words = "task KEY waits for pool 'a': its managers are not attached yet"
+            words = "task KEY is queued for pool 'a': its managers are not attached yet"
             await on.says(future, "manager-starts", words)
 
     asyncio.run(asyncio.wait_for(run(), 120))
@@ -153,10 +154,10 @@ async def test_an_empty_pool_that_nothing_scales(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")
     way = r"start some with scale\('a', 1\)"
-    await on.says(future, "empty", "task KEY waits for pool 'a': it has no workers", way)
+    await on.says(future, "empty", "task KEY is queued for pool 'a': it has no workers", way)
     on.scheduler.cluster_name = "c"
     way = "start some with `scalable scale c a=1`"
-    await on.says(future, "empty", "task KEY waits for pool 'a': it has no workers", way)
+    await on.says(future, "empty", "task KEY is queued for pool 'a': it has no workers", way)
 
 
 class Miser:
@@ -171,13 +172,11 @@ async def test_an_empty_pool_that_is_adaptive(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")
     on.controller.adapt("a", policy=Miser())
-    words = (
-        "task KEY waits for pool 'a': it is adaptive, and its policy requests 0 workers: no task "
-    )
+    words = "task KEY is queued for pool 'a': it is adaptive, and its policy requests 0 workers: no task "
     found = await on.says(future, "adaptive", f"{words}is worth a worker")
     assert found.details["state"] == "no-worker"
     on.controller.adapt("a", maximum=0, policy=Miser())
-    words = "task KEY waits for pool 'a': its policy cannot start workers: its maximum is 0"
+    words = "task KEY is queued for pool 'a': its policy cannot start workers: its maximum is 0"
     await on.says(future, "empty", words, "start some.*")
 
 
@@ -187,7 +186,7 @@ async def test_a_manager_that_fails(on):
     on.controller.scale({"a": 2})
     on.report(wanted=2, failed=2, reason="sbatch: invalid account 'x'")
     future = on.client.submit(same, 1, tag="a")
-    words = "task KEY waits for pool 'a': sbatch: invalid account 'x'"
+    words = "task KEY is queued for pool 'a': sbatch: invalid account 'x'"
     way = r"remove the cause, then scale\('a', 2\) starts workers again"
     await on.says(future, "manager-fails", words, way)
 
@@ -198,7 +197,7 @@ async def test_a_manager_that_is_lost(on):
     on.controller.scale({"a": 2})
     future = on.client.submit(same, 1, tag="a")
     next(iter(on.controller.managers)).last_seen -= LEASE_S + 5
-    words = "task KEY waits for pool 'a': manager 'm' no longer reports, for 3[0-9].[0-9] s"
+    words = "task KEY is queued for pool 'a': manager 'm' no longer reports, for 3[0-9].[0-9] s"
     await on.says(future, "manager-lost", words)
 
 
@@ -208,7 +207,7 @@ async def test_a_manager_that_leaves(on):
     on.controller.scale({"a": 2})
     on.controller.leave("m", "x", gone=False)
     future = on.client.submit(same, 1, tag="a")
-    words = "task KEY waits for pool 'a': manager 'm' is leaving and starts no more workers"
+    words = "task KEY is queued for pool 'a': manager 'm' is leaving and starts no more workers"
     await on.says(future, "no-manager", words, "attach another with .*")
 
 
@@ -219,7 +218,7 @@ async def test_the_reason_of_the_place(on):
     on.report(wanted=2, waiting="job 7 waits: the partition is down")
     future = on.client.submit(same, 1, tag="a")
     words = "none of its 2 workers has connected yet (job 7 waits: the partition is down)"
-    await on.says(future, "place", f"task KEY waits for pool 'a': {re.escape(words)}")
+    await on.says(future, "place", f"task KEY is queued for pool 'a': {re.escape(words)}")
 
 
 @on_bed
@@ -230,7 +229,7 @@ async def test_workers_that_are_starting(on):
     on.controller._tick()
     future = on.client.submit(same, 1, tag="a")
     words = r"2 of its workers are starting, for [0-9.]+ m?s now \(usual: 1 m 00 s\)"
-    await on.says(future, "launching", f"task KEY waits for pool 'a': {words}")
+    await on.says(future, "launching", f"task KEY is queued for pool 'a': {words}")
 
 
 @on_bed
@@ -240,7 +239,7 @@ async def test_the_budget(on):
     held, way = "3.00 of 3 USD are spent: no pool grows", "raise the budget"
     on.controller.demand.limit(on.controller.demand.ceiling, held, way)
     future = on.client.submit(same, 1, tag="a")
-    await on.says(future, "budget", f"task KEY waits for pool 'a': {held}", way)
+    await on.says(future, "budget", f"task KEY is queued for pool 'a': {held}", way)
 
 
 @on_bed
@@ -248,7 +247,7 @@ async def test_a_cluster_that_ends(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")
     on.controller.ending = "it was idle"
-    words = "task KEY waits for pool 'a': the cluster is stopping: it was idle"
+    words = "task KEY is queued for pool 'a': the cluster is stopping: it was idle"
     await on.says(future, "ending", words, "start a cluster, .*")
 
 
@@ -261,14 +260,16 @@ async def test_workers_that_leave_and_a_walltime_that_is_too_short(on):
         await on.until(running.key, "processing")
         on.controller.removals.drain({"a-1": "asked for by ada"})
         future = on.client.submit(same, 1, tag="a")
-        words = "task KEY waits for pool 'a': its only worker is leaving: asked for by ada"
+        words = "task KEY is queued for pool 'a': its only worker is leaving: asked for by ada"
         await on.says(future, "leaving", words)
         on.controller.overviews._made_at = 0.0
         leaving = on.controller.overviews.present().pools["a"].leaving
         assert leaving == {"asked for by ada": 1}
         record = on.controller.removals.records.at(worker.address)
         record.why = "its walltime ends in 3 min"
-        words = "task KEY waits for pool 'a': the walltime that its only worker has left is too "
+        words = (
+            "task KEY is queued for pool 'a': the walltime that its only worker has left is too "
+        )
         words += r"short for another task \(its walltime ends in 3 min\)"
         await on.says(future, "walltime", words, "raise the walltime.*")
         ENDS["leaving"].set()
@@ -284,7 +285,7 @@ async def test_workers_that_are_paused(on):
             await asyncio.sleep(0.01)
         future = on.client.submit(same, 1, tag="a")
         words = r"all of its workers \(a-1\) are paused: their memory is nearly full"
-        await on.says(future, "paused", f"task KEY waits for pool 'a': {words}", "give .*")
+        await on.says(future, "paused", f"task KEY is queued for pool 'a': {words}", "give .*")
 
 
 # Calls that ask for what nobody has -----------------------------------------------------------
@@ -295,7 +296,7 @@ async def test_a_resource_that_nobody_offers(on):
     on.attach()
     async with on.worker():
         future = on.client.submit(same, 1, resources={"GPU": 1})
-        words = "task KEY waits for resource 'GPU', which no worker offers"
+        words = "task KEY is queued for resource 'GPU', which no worker offers"
         await on.says(future, "resources", words, "start a worker with resources={'GPU': 1}")
 
 
@@ -304,14 +305,18 @@ async def test_slots_of_two_pools_together(on):
     on.attach(a=1, b=1)
     future = on.client.submit(same, 1, resources={"a": 1, "b": 1})
     words = "it needs slots of pool 'a' and pool 'b', which no worker offers together"
-    await on.says(future, "resources", f"task KEY waits and cannot run: {words}", "give one tag .*")
+    await on.says(
+        future, "resources", f"task KEY is queued and cannot run: {words}", "give one tag .*"
+    )
 
 
 @on_bed
 async def test_more_slots_than_a_worker_has(on):
     on.attach(a=2)
     future = on.client.submit(same, 1, tag="a", n=3)
-    words = "task KEY waits and cannot run: it needs more slots than a worker of pool 'a' has: 2"
+    words = (
+        "task KEY is queued and cannot run: it needs more slots than a worker of pool 'a' has: 2"
+    )
     await on.says(future, "slots", words, "take fewer slots .*")
 
 
@@ -319,13 +324,15 @@ async def test_more_slots_than_a_worker_has(on):
 async def test_a_worker_that_has_left_and_one_that_lacks_what_the_call_needs(on):
     on.attach()
     gone = on.client.submit(same, 1, workers=["tcp://127.0.0.1:1"])
-    words = "task KEY waits for worker tcp://127.0.0.1:1, which has left"
+    words = "task KEY is queued for worker tcp://127.0.0.1:1, which has left"
     await on.says(gone, "restriction", words, "submit the task again without workers=")
     async with on.worker(resources={"a": 1}) as worker:
         options = {"workers": [worker.address], "resources": {"a": 2}}
         unable = on.client.submit(same, 2, **options)
         words = f"it is restricted to {worker.address}, without enough of what it needs: .*"
-        await on.says(unable, "restriction", f"task KEY waits and cannot run: {words}", "drop .*")
+        await on.says(
+            unable, "restriction", f"task KEY is queued and cannot run: {words}", "drop .*"
+        )
 
 
 # Calls that wait on a worker, or for other calls ----------------------------------------------
@@ -344,14 +351,16 @@ async def test_a_full_pool_and_the_priority(on):
             "task KEY runs on worker a-1 for [0-9.]+ m?s(; it is expected to finish in [0-9.]+ m?s)?",
         )
         second = on.client.submit(same, 2, tag="a", priority=5)
-        full = "task KEY waits on worker a-1 for a slot of pool 'a': its slot is taken, by tasks "
+        full = (
+            "task KEY is queued on worker a-1 for a slot of pool 'a': its slot is taken, by tasks "
+        )
         full += "of 'nap', the oldest for [0-9.]+ m?s on worker a-1"
         full += "(; one is expected to be free in [0-9.]+ m?s)?"  # not if it runs far too long
         way = r"wait, or add workers: scale\('a', 2\)"
         await on.says(second, "full", full, way)
         third = on.client.submit(same, 3, tag="a")
-        before = "; 1 task with a higher priority or submitted earlier goes before it, first "
-        await on.says(third, "priority", full + before + re.escape(second.key), way)
+        before = "; after 1 task with a higher priority or submitted earlier, first "
+        await on.says(third, "priority", full + before + short_key(second.key), way)
         found = await on.client.explain("a")
         assert found.pools[0].reason == "full"
         of_shell = await SchedulerCalls(on.client.scheduler).explain(tag="a", cluster="c")
@@ -361,7 +370,9 @@ async def test_a_full_pool_and_the_priority(on):
         way = "wait; max_workers 1 of the target allows no more workers: raise it in the manifest"
         await on.says(second, "full", full, way)
         assert [c.details["count"] for c in found.tasks] == [2]
-        assert found.tasks[0].sentence.startswith("2 tasks of 'same' wait for a slot of pool 'a'")
+        assert found.tasks[0].sentence.startswith(
+            "2 tasks of 'same' are queued for a slot of pool 'a'"
+        )
         ENDS["full"].set()
 
 
@@ -374,12 +385,12 @@ async def test_calls_whose_results_are_needed(on):
         while (await on.client.explain(one)).reason != "running":
             await asyncio.sleep(0.05)
         two = on.client.submit(same, one, tag="a")
-        words = f"task KEY waits for the result of task {one.key}, which runs on worker a-1"
+        words = rf"task KEY is blocked by task {short_key(one.key)} \(running on worker a-1\)"
         await on.says(two, "dependencies", words)
         three = on.client.submit(same, 1, one, two, tag="a")
-        words = "task KEY waits for the results of 2 tasks: 1 runs, 1 waits for other tasks itself"
-        words += f"; the first is {two.key}, which waits for other tasks"
-        await on.says(three, "dependencies", words, f"explain task {two.key}")
+        words = "task KEY is blocked by 2 tasks: 1 blocked, 1 running"
+        words += rf"; one is {short_key(two.key)} \(blocked\)"
+        await on.says(three, "dependencies", words, f"explain task {short_key(two.key)}")
         ENDS["needed"].set()
 
 
@@ -393,7 +404,7 @@ async def test_a_call_that_waits_for_its_children_and_lends_its_slot(on):
     on.controller.scale({"a": 1})
     async with on.worker(cls=PoolWorker):
         parent = on.client.submit(ask_and_wait, "a", tag="a")
-        words = "task KEY runs on worker a-1 for [0-9.]+ m?s; it has submitted 1 task that has not finished"
+        words = "task KEY runs on worker a-1 for [0-9.]+ m?s; it has submitted 1 unfinished task"
         words += ", and its slot is lent to other tasks"
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -419,7 +430,8 @@ async def test_a_call_that_holds_the_slot_that_its_child_needs(on):
             while not (children := TaskLog.of(on.scheduler).call(parent.key).children):
                 await asyncio.sleep(0.05)
             child = next(iter(children))
-            words = f"task {re.escape(child)} waits for a slot of pool 'a' that task {parent.key} "
+            words = f"task {short_key(child)} is queued for a slot of pool 'a' that task "
+            words += f"{short_key(parent.key)} "
             words += "holds, which has submitted it and waits for it: neither can continue"
             await on.says(child, "held-slot", words, "add a worker to pool 'a', or cancel .*")
             async with on.worker(name="a-2"):
@@ -447,16 +459,16 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
         assert found.state == "failed"
         after = on.client.submit(same, failed, tag="a")
         await on.until(after.key, "erred")
-        words = f"task KEY has failed because it needs task {failed.key}, which {words}"
-        await on.says(after, "failed", words, f"explain task {failed.key}")
+        words = f"task KEY has failed because it needs task {short_key(failed.key)}, which {words}"
+        await on.says(after, "failed", words, f"explain task {short_key(failed.key)}")
         await done.cancel()
         await on.says(done, "cancelled", "task KEY was cancelled", "submit the task again")
         failed.release()
         after.release()
         while failed.key in on.scheduler.tasks:
             await asyncio.sleep(0.01)
-        words = f"task {failed.key} has failed on worker a-1: ValueError: no 7 {frame}"
-        for name in ("fail", failed.key, failed.key[:-3]):
+        words = f"task {short_key(failed.key)} has failed on worker a-1: ValueError: no 7 {frame}"
+        for name in ("fail", failed.key, failed.key[:-3], short_key(failed.key)):
             await on.says(name, "failed", words, ".*scalable report --failed.*")
         words = "no task fial: .*"
         await on.says("fial", "unknown", words, "did you mean 'fail'. .*scalable report.*")
@@ -490,13 +502,20 @@ def test_calls_of_an_executor_wait_in_the_client_run_and_end():
         last = client.explain(futures[-1])
         assert last.reason == "backlog"
         assert re.match(
-            r"task nap waits in its client until a slot is free; \d+ tasks are before",
+            r"task nap is queued in its client until a slot is free, after \d+ tasks",
             last.sentence,
         )
+        deadline = time.monotonic() + 30
+        while (all_of_a := client.explain("a")).pools[0].details["queued"] != 29:
+            assert time.monotonic() < deadline, all_of_a
+            time.sleep(0.05)
+        assert sum(tasks.details["count"] for tasks in all_of_a.tasks) == 29
+        words = r"\d+ tasks of 'nap' are queued in their client until a slot is free"
+        assert re.fullmatch(words, all_of_a.tasks[-1].sentence)
         needing = pool.submit(same, futures[0])
         found = client.explain(needing)
         assert found.reason == "dependencies"
-        assert found.sentence == "task same waits for the result of task nap, which waits"
+        assert found.sentence == "task same is blocked by task nap (queued)"
         empty = client.pool("b").submit(same, 1)
         words = "for pool 'b': it has no workers"
         deadline = time.monotonic() + 30
@@ -506,6 +525,7 @@ def test_calls_of_an_executor_wait_in_the_client_run_and_end():
         ENDS["executor"].set()
         assert futures[-1].result(60) == "executor"
         assert client.explain(futures[-1]).reason == "done"
+        assert "no task of nap is unfinished or has failed" in client.explain("nap").sentence
         failed = pool.submit(fail, 3)
         assert isinstance(failed.exception(60), ValueError)
         assert "ValueError: no 3 (" in client.explain(failed).sentence

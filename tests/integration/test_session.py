@@ -554,7 +554,7 @@ def test_an_empty_pool_waits_and_says_why(manifest, caplog, eventually):
         session.scale("post", 0)
         eventually(lambda: client.worker_count("post") == 0)
         future = client.submit(square, 4, tag="post")
-        eventually(lambda: "1 task waits for pool 'post': it has no workers" in caplog.text)
+        eventually(lambda: "1 task is queued for pool 'post': it has no workers" in caplog.text)
         session.scale("post", 1)
         assert future.result(timeout=30) == 16
 

@@ -146,6 +146,19 @@ def test_nasty_texts_change_nothing(browser):
             assert page.inner_text("#call-state") == "done"
 
 
+def test_the_page_says_how_many_of_the_running_tasks_it_shows(browser):
+    calls = [running_call(f"fit-{n}", "fit", f"small-{n}") for n in range(50)]
+    source = MadeUp(lambda: overview_of([task("fit", running=120)], running=calls))
+    with served(source) as link, page_in(browser, link) as page:
+        page.wait_for_selector("#running tbody tr", timeout=60_000)
+        assert page.inner_text("#timeline-note").startswith("50 of 120 running tasks; open a task")
+        assert "50 of 120 running tasks" in page.inner_text("#running-pieces")
+        calls.extend(running_call(f"fit-{n}", "fit", f"small-{n}") for n in range(50, 120))
+        page.wait_for_function(
+            "() => !document.getElementById('timeline-note').innerText.includes('running tasks')"
+        )
+
+
 # Behind a proxy -----------------------------------------------------------------------------------
 
 

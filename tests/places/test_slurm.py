@@ -269,7 +269,7 @@ def test_a_drained_partition_is_named_while_calls_wait(own_slurm, eventually, ca
         cluster.add_workers(n=1, tag="a")
         with ScalableClient(cluster) as client:
             future = client.submit(double, 4, tag="a")
-            eventually(lambda: "1 task waits for pool 'a'" in caplog.text)
+            eventually(lambda: "1 task is queued for pool 'a'" in caplog.text)
             assert "Required partition not available" in caplog.text
             slurm.undrain("batch")
             assert future.result(timeout=120)[0] == 8

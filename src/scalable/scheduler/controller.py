@@ -71,7 +71,7 @@ class Controller(ClusterState, SchedulerPlugin):
         self.overviews = Overviews(self)
         #: Scales the adaptive pools.
         self.adaptation = Adaptation(self)
-        self._explainer = Explainer(self, self.overviews.recent)
+        self._explainer = Explainer(self, self.overviews)
         self._waiting = WaitingTasks(self._explainer.facts)
         self.event_listeners.append(self._waiting.event)
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):

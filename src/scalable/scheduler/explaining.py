@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
 
-from distributed import Scheduler
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
@@ -39,7 +38,7 @@ from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.protocol.pools import UNTAGGED, slots_of
 from scalable.scaling.task_model import Kind, TaskModel
 from scalable.scheduler.cluster_state import ClusterState, name_of
-from scalable.scheduler.overviews import KEPT, RecentEvents
+from scalable.scheduler.overviews import KEPT, Overviews
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_log import EndedTask, TaskLog, running_tasks
 from scalable.units import counted
@@ -51,6 +50,7 @@ from scalable.views.explanation import (
     SlotHolder,
     TaskFacts,
     UnmetNeed,
+    means_key,
 )
 from scalable.views.reasons import Cause, error_of, explain_pool, explain_task, without_worker
 
@@ -99,7 +99,7 @@ class FactReader:
         if status is not None:  # managers' reports arrive later than workers
             here = max(status.running, len(working) - status.suspended)
             status = replace(status, running=here)
-        busy, running, queued = self._load(working, tag)
+        busy, running = self._load(working, tag)
         adaptive = cluster.adaptation.pools.get(tag)
         decision = None if adaptive is None else adaptive.decision
         starts = cluster.starts[tag]
@@ -140,23 +140,18 @@ class FactReader:
             busy_slots=busy,
             slots=sum(_capacity(ws, tag) for ws in working),
             running=running,
-            queued=queued,
         )
 
-    def _load(
-        self, workers: list[WorkerState], tag: str
-    ) -> tuple[int, tuple[SlotHolder, ...], int]:
-        """Return a pool's taken slots, the tasks that take them, and the number of queued tasks."""
-        busy = queued = 0
+    def _load(self, workers: list[WorkerState], tag: str) -> tuple[int, tuple[SlotHolder, ...]]:
+        """Return a pool's taken slots, and the tasks that take them."""
+        busy = 0
         oldest: list[tuple[float, TaskState, WorkerState]] = []
         for ws in workers:
-            taken = count = 0
+            taken = 0
             for task, since_s in running_tasks(ws):
                 taken += max(1, slots_of(task.resource_restrictions, tag))
                 oldest.append((since_s, task, ws))
-                count += 1
             busy += min(taken, _capacity(ws, tag))
-            queued += len(ws.processing) - count
         first = heapq.nlargest(SHOWN_RUNNING, oldest, key=lambda each: each[0])
         running = (
             SlotHolder(
@@ -165,7 +160,7 @@ class FactReader:
             )
             for since_s, task, ws in first
         )
-        return busy, tuple(running), queued
+        return busy, tuple(running)
 
     def _left_s(self, task: TaskState, since_s: float) -> float | None:
         """Return the expected remaining seconds of a running task, or None if unknown."""
@@ -369,10 +364,10 @@ def _alike(task: TaskState) -> tuple[Any, ...]:
 class Explainer:
     """Explains the pools and tasks of one cluster."""
 
-    def __init__(self, cluster: ClusterState, recent: RecentEvents) -> None:
+    def __init__(self, cluster: ClusterState, overviews: Overviews) -> None:
         self._cluster, self._scheduler = cluster, cluster.scheduler
+        self._overviews = overviews
         self.facts = FactReader(cluster)
-        self._forgotten = ForgottenTasks(cluster.scheduler, recent)
         offer(cluster.scheduler, {Handler.EXPLAIN: self.explain})
 
     async def explain(
@@ -400,9 +395,10 @@ class Explainer:
         if in_client is not None or key is not None:
             return Explanations(tasks=_explained(found, cluster)).to_dict()
         tags = [tag] if tag is not None else [t for t in statuses if t] or [UNTAGGED]
-        pace, pools = Pace(), dict[str, PoolFacts]()
+        pace, pools, counted_by = Pace(), dict[str, PoolFacts](), self._overviews.present(0.0).pools
         for each in tags:
-            pools[each] = self.facts.pool(each, statuses)
+            queued = counted_by[each].queued if each in counted_by else 0
+            pools[each] = replace(self.facts.pool(each, statuses), queued=queued)
             await pace.cooperative_yield()
         told = [explain_pool(replace(pools[each], cluster_name=cluster)) for each in tags]
         found = await self._groups(statuses, tag, pace, pools)
@@ -414,7 +410,7 @@ class Explainer:
             return name, None
         if name in self._scheduler.tasks:
             return None, name
-        found = [k for k in self._scheduler.tasks if str(k).startswith(name)]
+        found = [k for k in self._scheduler.tasks if means_key(name, str(k))]
         exact = [k for k in found if str(k) == name]
         if exact or len(found) == 1:
             return None, (exact or found)[0]
@@ -428,7 +424,7 @@ class Explainer:
     async def _task(self, key: Any, statuses: Mapping[str, PoolStatus]) -> TaskFacts:
         task = self._scheduler.tasks.get(key)
         if task is None:
-            return self._forgotten.facts(str(key), statuses)
+            return self._forgotten(str(key), statuses)
         if task.state != "processing":
             return self.facts.task(task, statuses)
         state, lends = (await self._states([task])).get(key, ("", False))
@@ -442,6 +438,19 @@ class Explainer:
         if exact == "assigned" and facts.pool is not None:
             return replace(facts, pool=await self._with_holders(facts.pool))
         return facts
+
+    def _forgotten(self, name: str, tags: Iterable[str]) -> TaskFacts:
+        """Return the facts about tasks without futures by their key, key prefix or task name."""
+        rows = self._overviews.recent.latest("failures", KEPT["failures"])
+        rows = [row for row in rows if (row.get("details") or {}).get("task_id")]
+        found = failed_tasks_named(name, rows, time.time())
+        if found is not None:
+            return found
+        known = [*filter(None, tags), *(task.name for task in self._overviews.present().tasks)]
+        known += getattr(self._scheduler, "tags_of_tasks", None) or ()
+        known += [str(row["details"]["task_name"]) for row in rows]
+        close = difflib.get_close_matches(name, dict.fromkeys(known), 2)
+        return TaskFacts(name, name, UNTAGGED, "unknown", close=tuple(close))
 
     async def _with_holders(self, pool: PoolFacts) -> PoolFacts:
         """Mark the running tasks that hold their slots while waiting for other tasks."""
@@ -485,8 +494,9 @@ class Explainer:
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         async for task in self._queued(pace):
             same = self.facts.next_try(task.key) is None, *_alike(task)
+            calls = TaskLog.of(self._scheduler).call(task.key).calls  # a bundle counts as its tasks
             # The last stands for all, because the first ones may start while this yields turns.
-            groups[same] = task, groups.get(same, (task, 0))[1] + 1
+            groups[same] = task, groups.get(same, (task, 0))[1] + calls
         found = list[TaskFacts]()
         for (_, state, *_), (task, count) in groups.items():
             if task.state != state or (tag is not None and asked_tag(task, statuses) != tag):
@@ -499,6 +509,10 @@ class Explainer:
             if len(found) == SHOWN_GROUPS:
                 break
         await pace.cooperative_yield()
+        if (relay := getattr(self._scheduler, "relay", None)) is not None:
+            for of, pool in pools.items():
+                for name, count in relay.backlog(of).items():
+                    found.append(TaskFacts(name, name, of, "backlog", count=count, pool=pool))
         return [*found, *self._blocked(statuses, tag, pools)]
 
     async def _queued(self, pace: Pace) -> AsyncIterator[TaskState]:
@@ -544,33 +558,6 @@ def _explained(facts: Iterable[TaskFacts], cluster: str) -> tuple[Explanation, .
 
 # Forgotten tasks ----------------------------------------------------------------------------------
 
-#: Maximum number of known names that an unknown name is compared with.
-COMPARED_NAMES = 1000
-
-
-class ForgottenTasks:
-    """Reports failed tasks whose futures clients no longer hold."""
-
-    def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
-        self._scheduler, self._recent = scheduler, recent
-
-    def facts(self, name: str, tags: Iterable[str]) -> TaskFacts:
-        """Return the facts about forgotten tasks with a given key, key prefix or task name."""
-        rows = [row for row in self._recent.latest("failures", KEPT["failures"]) if _of_task(row)]
-        found = failed_tasks_named(name, rows, time.time())
-        if found is not None:
-            return found
-        known = [tag for tag in tags if tag]
-        known += islice(map(str, self._scheduler.task_prefixes), COMPARED_NAMES)
-        known += getattr(self._scheduler, "tags_of_tasks", None) or ()
-        known += [str(row["details"]["task_name"]) for row in rows]
-        close = difflib.get_close_matches(name, dict.fromkeys(known), 2)
-        return TaskFacts(name, name, UNTAGGED, "unknown", close=tuple(close))
-
-
-def _of_task(row: Mapping[str, Any]) -> bool:
-    return bool((row.get("details") or {}).get("task_id"))
-
 
 def failed_tasks_named(
     name: str, rows: Iterable[Mapping[str, Any]], now: float
@@ -583,7 +570,7 @@ def failed_tasks_named(
     meanings: tuple[Callable[[Mapping[str, Any]], bool], ...] = (
         lambda details: details["task_id"] == name,
         lambda details: details.get("task_name") == name,
-        lambda details: str(details["task_id"]).startswith(name),
+        lambda details: means_key(name, str(details["task_id"])),
     )
     for means in meanings:
         if found := [row for row in rows if means(row["details"])]:
@@ -678,7 +665,7 @@ class WaitingTasks:
             about = next(iter((*facts.ask.gone, *facts.ask.not_offered)), facts.tag)
             said_of.setdefault(about, (without_worker(facts), []))[1].extend(tasks)
         for about, (cause, tasks) in said_of.items():
-            words = f"{counted(len(tasks), 'task waits', 'tasks wait')} for {cause}"
+            words = f"{counted(len(tasks), 'task is', 'tasks are')} queued for {cause}"
             # Without the durations in the words, which would make each message a new one.
             place = pools[about].waiting if about in pools else None
             self._say(about, words, tasks, now, why=f"{cause.reason} {place or ''}")

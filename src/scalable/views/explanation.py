@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
+from scalable.harmless import short_name
 from scalable.model import PoolStatus
 from scalable.model.overview import RunningTask
 
@@ -113,13 +115,31 @@ class Explanations:
         return f"<Explanations: {self}>"
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("pools", "tasks")
-        return {name: [each.to_dict() for each in getattr(self, name)] for name in names}
+        return {n: [each.to_dict() for each in getattr(self, n)] for n in ("pools", "tasks")}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         pools, tasks = (tuple(map(Explanation.from_dict, data[n])) for n in ("pools", "tasks"))
         return cls(pools, tasks)
+
+
+# Keys ---------------------------------------------------------------------------------------------
+
+#: UUID or hash in a key, without its first 8 digits.
+_HASH = re.compile(r"(?<=[0-9a-f]{8})(?:-?[0-9a-f]{4}){6}[0-9a-f]*")
+_CUT = "..."
+
+
+def short_key(key: str) -> str:
+    """Return a key for a sentence, with a UUID or hash cut, that :func:`means_key` still finds."""
+    short = short_name(key)
+    return _HASH.sub(_CUT, key, count=1).removesuffix(_CUT) if short == key else short
+
+
+def means_key(name: str, key: str) -> bool:
+    """Return whether a name is a prefix of a key, or its prefix and its end with a cut between."""
+    head, _, tail = name.partition(_CUT)
+    return key.startswith(head) and key.endswith(tail)
 
 
 # Facts --------------------------------------------------------------------------------------------
@@ -184,7 +204,7 @@ class PoolFacts:
     slots: int = 0
     #: Some of the tasks that take slots, the longest running first.
     running: tuple[SlotHolder, ...] = ()
-    #: Number of tasks on its workers that wait for a slot.
+    #: Number of its queued tasks, also of those in clients.
     queued: int = 0
 
 

@@ -9,6 +9,7 @@ from scalable.harmless import one_line
 from scalable.model.overview import TaskCounts
 from scalable.views.cluster_text import BLOCKS, FACTS, progress_in_words, titled
 from scalable.views.columns import parts_of
+from scalable.views.explanation import short_key
 from scalable.views.tables import Table
 
 #: A paragraph (``text``), ``title``, ``block``, ``list``, ``facts``, ``table``, links to ``tasks``,
@@ -47,7 +48,7 @@ def failure(row: Mapping[str, Any], cause: str) -> dict[str, Any]:
     if isinstance(row.get("timestamp"), int | float):
         facts.append(["Time", row["timestamp"], "time"])
     key = details.get("task_id")
-    words = details.get("arguments") or key
+    words = details.get("arguments") or short_key(str(key))
     return {
         "cause": cause,
         "count": int(row.get("count") or 1),

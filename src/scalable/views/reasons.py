@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from scalable.errors import ClusterError, NoWorkersError
-from scalable.harmless import short_name
 from scalable.model import PoolStatus
 from scalable.protocol.pools import UNTAGGED, fits, known_tags, shown
 from scalable.units import counted, format_duration
-from scalable.views.explanation import Explanation, PoolFacts, Reason, State, TaskFacts
+from scalable.views.explanation import Explanation, PoolFacts, Reason, State, TaskFacts, short_key
+from scalable.views.tables import counts_in_words
 
 #: No manager is attached to the cluster.
 NOBODY = "no manager is attached"
@@ -58,8 +58,12 @@ def without_workers(pool: PoolFacts) -> Cause | None:  # noqa: PLR0911 - a list 
     if pool.ending is not None:
         words = f"the cluster is stopping: {pool.ending}"
         return Cause(Reason.ENDING, words, "start a cluster, and submit the tasks again")
+    if 0 < status.running <= len(pool.paused):
+        words = f"all of its workers ({', '.join(pool.paused)}) are paused"
+        advice = "give the component more memory, or release results"
+        return Cause(Reason.PAUSED, f"{words}: their memory is nearly full", advice)
     if status.running:
-        return _all_paused(pool, status)
+        return None
     if pool.held is not None and not status.launching:
         return Cause(Reason.BUDGET, pool.held, pool.way_out)
     if status.reason is not None and not status.launching:
@@ -68,19 +72,12 @@ def without_workers(pool: PoolFacts) -> Cause | None:  # noqa: PLR0911 - a list 
     return _away(pool, status) or _managers(pool, status) or _arriving(pool, status)
 
 
-def _all_paused(pool: PoolFacts, status: PoolStatus) -> Cause | None:
-    if len(pool.paused) < status.running:
-        return None
-    words = f"all of its workers ({', '.join(pool.paused)}) are paused: their memory is nearly full"
-    return Cause(Reason.PAUSED, words, "give the component more memory, or release results")
-
-
 def _away(pool: PoolFacts, status: PoolStatus) -> Cause | None:
     """Return the cause if all connected workers are leaving or suspended, or None if not."""
     if status.suspended and not pool.leaving:
-        words = f"{counted(status.suspended, 'worker')} of it, all that it has, are suspended"
-        advice = "wait until the backend resumes these workers"
-        return Cause(Reason.PLACE, words + _in_place(status), advice)
+        words = f"its {counted(status.suspended, 'worker is', 'workers are')} suspended"
+        words += _in_place(status)
+        return Cause(Reason.PLACE, words, "wait until the backend resumes them")
     if not pool.leaving:
         return None
     reasons = "; ".join(dict.fromkeys(filter(None, pool.leaving.values())))
@@ -165,7 +162,7 @@ def _full(pool: PoolFacts) -> str:
     words = f"all of its {pool.slots} slots are taken" if pool.slots > 1 else "its slot is taken"
     if pool.running:
         first, names = pool.running[0], {task.name for task in pool.running}
-        more = f" and {len(names) - 1} other tasks" if len(names) > 1 else ""
+        more = f" and {counted(len(names) - 1, 'other name')}" if len(names) > 1 else ""
         since = format_duration(first.since_s)
         words += f", by tasks of {first.name!r}{more}, the oldest for {since}"
         words += f" on worker {first.worker}"
@@ -202,7 +199,8 @@ def explain_pool(pool: PoolFacts) -> Explanation:
     assert pool.status is not None
     workers = counted(pool.status.running, "worker")
     if pool.queued and pool.busy_slots >= pool.slots:
-        words = f"{name} is full: {_full(pool)}; {counted(pool.queued, 'task waits', 'tasks wait')}"
+        queued = counted(pool.queued, "task is queued", "tasks are queued")
+        words = f"{name} is full: {_full(pool)}; {queued}"
         return Explanation(pool.tag, State.WAITING, Reason.FULL, words, _grow(pool), details)
     words = f"{name} has {workers}; {pool.busy_slots} of {pool.slots} slots are taken"
     if pool.status.launching:
@@ -214,19 +212,8 @@ def explain_pool(pool: PoolFacts) -> Explanation:
 
 # Tasks --------------------------------------------------------------------------------------------
 
-#: Words about a needed task by its state: for one, for several, and about the first of them.
-_NEEDED = {
-    "running": ("1 runs", "{} run", "runs{on}"),
-    "assigned": ("1 waits on a worker", "{} wait on workers", "waits{on}"),
-    "no-worker": ("1 waits for a worker", "{} wait for a worker", "waits for a worker"),
-    "needs": (
-        "1 waits for other tasks itself",
-        "{} wait for other tasks themselves",
-        "waits for other tasks",
-    ),
-    "failed": ("1 has failed", "{} have failed", "has failed"),
-    "lost": ("1 is computed again", "{} are computed again", "is computed again"),
-}
+#: Words about needed tasks in states with other names.
+_NEEDED = {"assigned": "queued", "no-worker": "queued", "needs": "blocked", "lost": "recomputed"}
 
 #: Hint about tasks that the scheduler has forgotten.
 _FAILURES = "`scalable report --failed` lists the failures of a run, also of tasks that are gone"
@@ -240,7 +227,7 @@ def explain_task(task: TaskFacts) -> Explanation:  # noqa: PLR0911 - a list of c
             return _needs(task)
         case "no-worker":
             cause = without_worker(task)
-            way = "and cannot run:" if cause.lasts else "for"
+            way = " and cannot run:" if cause.lasts else " for"
             return _waits(task, cause.reason, f"{way} {cause.words}", cause.advice)
         case "backoff":
             return _backoff(task)
@@ -257,14 +244,14 @@ def _subject(task: TaskFacts) -> str:
     if task.count > 1:
         return f"{task.count} tasks of {task.name!r}"
     tasks = f" ({counted(task.bundle, 'task')} in a bundle)" if task.bundle else ""
-    return f"task {short_name(task.key)}{tasks}"
+    return f"task {short_key(task.key)}{tasks}"
 
 
 def _see(task: TaskFacts, key: str) -> str:
     """Return a hint to look up the explanation of another task."""
-    if task.cluster_name and short_name(key) == key:
-        return f"see `scalable explain {task.cluster_name} {shlex.quote(key)}`"
-    return f"explain task {short_name(key)}"
+    if task.cluster_name:
+        return f"see `scalable explain {task.cluster_name} {shlex.quote(short_key(key))}`"
+    return f"explain task {short_key(key)}"
 
 
 def _verb(task: TaskFacts, one: str, several: str) -> str:
@@ -279,24 +266,24 @@ def _made(
 
 
 def _waits(task: TaskFacts, reason: Reason, words: str, advice: str = "") -> Explanation:
-    """Return the explanation of a queued or blocked task. ``words`` follow the sentence's verb."""
+    """Return the explanation of a queued or blocked task. ``words`` follow its state."""
     state = State.BLOCKED if task.state in ("needs", "held") else State.QUEUED
-    return _made(task, state, reason, f"{_verb(task, 'waits', 'wait')} {words}", advice)
+    return _made(task, state, reason, f"{_verb(task, 'is', 'are')} {state}{words}", advice)
 
 
 def _needs(task: TaskFacts) -> Explanation:
     if not task.needs:  # they have finished meanwhile
-        return _waits(task, Reason.DEPENDENCIES, "for the results of other tasks")
-    first, states = task.needs[0], Counter(need.state for need in task.needs)
+        return _waits(task, Reason.DEPENDENCIES, " by other tasks")
+    first, states = task.needs[0], [_NEEDED.get(each.state, each.state) for each in task.needs]
     on = f" on worker {first.worker}" if first.worker else ""
-    named = f"{short_name(first.key)}, which {_NEEDED[first.state][2].format(on=on)}"
+    named = f"{short_key(first.key)} ({states[0]}{on})"
+    the_first = ", the first" if task.count > 1 else ""
     if len(task.needs) == 1 == task.needed:
-        words = f"for the result of task {named}"
+        words = f"{the_first} by task {named}"
     else:
         beyond = f" (of the first {len(task.needs)})" if len(task.needs) < task.needed else ""
-        parts = (_NEEDED[s][n > 1].format(n) for s in _NEEDED if (n := states[s]))
-        words = f"for the results of {counted(task.needed, 'task')}{beyond}: {', '.join(parts)}"
-        words += f"; the first is {named}"
+        told = counts_in_words(Counter(states))
+        words = f"{the_first} by {counted(task.needed, 'task')}{beyond}: {told}; one is {named}"
     held = next((need.key for need in task.needs if need.state != "running"), None)
     return _waits(task, Reason.DEPENDENCIES, words, "" if held is None else _see(task, held))
 
@@ -348,57 +335,55 @@ def error_of(task: TaskFacts) -> ClusterError | None:
 
 
 def _backoff(task: TaskFacts) -> Explanation:
-    if task.next_try is None:
-        return _waits(task, Reason.BACKOFF, "before its retry")
+    assert task.next_try is not None
     left_s, number, of, error = task.next_try
-    words = f"{format_duration(left_s)} before attempt {number} of {of}: {error}"
+    whose = "one's " if task.count > 1 else ""
+    words = f": {whose}attempt {number} of {of} starts in {format_duration(left_s)}, after {error}"
     return _waits(task, Reason.BACKOFF, words)
 
 
 def _assigned(task: TaskFacts) -> Explanation:
     pool = task.pool or PoolFacts(task.tag)
     if task.state == "fetching":
-        words = f"on worker {task.worker} for its arguments, which are being transferred"
+        words = f" on worker {task.worker}: its arguments are being transferred"
         return _waits(task, Reason.ARGUMENTS, words)
     holders = [each for each in pool.running if each.holds]
     way_out = f"add a worker to {shown(task.tag)}, or cancel the task that holds the slot"
     if any(holder.key == task.parent for holder in holders):
-        words = f"for a slot of {shown(task.tag)} that task {short_name(task.parent)} holds"
+        words = f" for a slot of {shown(task.tag)} that task {short_key(task.parent)} holds"
         words += ", which has submitted it and waits for it: neither can continue"
         return _waits(task, Reason.HELD_SLOT, words, way_out)
     cause = None if task.pool is None else without_workers(pool)
     if cause is not None and not pool.running:
-        words = f"on worker {task.worker} of {shown(task.tag)}: {cause.words}"
+        words = f" on worker {task.worker} of {shown(task.tag)}: {cause.words}"
         return _waits(task, cause.reason, words, cause.advice)
-    where = f"on worker {task.worker} " if task.worker and task.count == 1 else ""
-    words = f"{where}for a slot of {shown(task.tag)}"
-    if pool.running or pool.busy_slots:
+    where = f" on worker {task.worker}" if task.worker and task.count == 1 else ""
+    words = f"{where} for a slot of {shown(task.tag)}"
+    if (pool.running or pool.busy_slots) and task.count == 1:
         words += f": {_full(pool)}"
     if holders and len(holders) == len(pool.running):
-        words += (
-            f"; task {short_name(holders[0].key)} holds its slot while it waits for other tasks"
-        )
+        words += f"; task {short_key(holders[0].key)} holds its slot while it waits for other tasks"
         return _waits(task, Reason.HELD_SLOT, words, way_out)
     if task.before:
-        first = f", first {short_name(task.first[0])}" if task.first else ""
-        words += f"; {counted(task.before, 'task')} with a higher priority or submitted earlier"
-        words += f" {'goes' if task.before == 1 else 'go'} before it{first}"
+        first = f", first {short_key(task.first[0])}" if task.first else ""
+        words += f"; after {counted(task.before, 'task')} with a higher priority or submitted "
+        words += f"earlier{first}"
         return _waits(task, Reason.PRIORITY, words, _grow(task.pool))
     return _waits(task, Reason.FULL, words, _grow(task.pool))
 
 
 def _in_client(task: TaskFacts) -> Explanation:
     if task.state == "held":
-        return _waits(task, Reason.ARGUMENTS, "in its client until its arguments are on a worker")
+        return _waits(task, Reason.ARGUMENTS, " in its client until its arguments are on a worker")
     pool = task.pool
     cause = None if pool is None else without_workers(pool)
     if cause is not None:
-        words = f"in its client for {shown(task.tag)}: {cause.words}"
+        words = f" in its client for {shown(task.tag)}: {cause.words}"
         return _waits(task, cause.reason, words, cause.advice)
-    words = "in its client until a slot is free"
+    words = f" in {'its' if task.count == 1 else 'their'} client until a slot is free"
     if task.before:
-        words += f"; {counted(task.before, 'task')} {'is' if task.before == 1 else 'are'} before it"
-    if pool is not None and pool.running:
+        words += f", after {counted(task.before, 'task')}"
+    if pool is not None and pool.running and task.count == 1:
         words += f"; {shown(task.tag)}: {_full(pool)}"
     return _waits(task, Reason.BACKLOG, words, _grow(pool))
 
@@ -407,12 +392,9 @@ def _running(task: TaskFacts) -> Explanation:
     since = "" if task.since_s is None else f" for {format_duration(task.since_s)}"
     words = f"{_verb(task, 'runs', 'run')} on worker {task.worker}{since}"
     if task.children:
-        slot = "its slot is lent to other tasks" if task.lends else "it keeps its slot in the "
-        slot += "" if task.lends else "meantime"
-        unfinished = "has not finished" if task.children == 1 else "have not finished"
-        words += (
-            f"; it has submitted {counted(task.children, 'task')} that {unfinished}, and {slot}"
-        )
+        slot = "its slot is lent to other tasks" if task.lends else "it keeps its slot"
+        unfinished = counted(task.children, "unfinished task")
+        words += f"; it has submitted {unfinished}, and {slot}"
         return _made(task, State.RUNNING, Reason.NESTED, words, _see(task, task.child))
     if task.left_s is not None:
         words += f"; it is expected to finish in {format_duration(task.left_s)}"
@@ -432,10 +414,10 @@ def _over(task: TaskFacts) -> Explanation:
             words = f"{_subject(task)} was cancelled"
             return _made(task, State.CANCELLED, Reason.CANCELLED, words, "submit the task again")
     if task.key in task.close:
-        words = f"no task of {short_name(task.key)} waits, runs or has failed: all have finished, "
+        words = f"no task of {short_key(task.key)} is unfinished or has failed: all are done, "
         words += "were cancelled, or were cache hits"
         return _made(task, State.UNKNOWN, Reason.UNKNOWN, words, _FINISHED)
-    words = f"no task {short_name(task.key)}: it was never submitted here, it was cancelled, "
+    words = f"no task {short_key(task.key)}: it was never submitted here, it was cancelled, "
     words += "or no client still has a future of it"
     close = f"did you mean {' or '.join(map(repr, task.close))}? " if task.close else ""
     return _made(task, State.UNKNOWN, Reason.UNKNOWN, words, f"{close}{_FAILURES}")
@@ -449,12 +431,10 @@ def _failed(task: TaskFacts) -> Explanation:
     where += f" on worker {failure.worker}" if failure.worker else ""
     what = f"{failure.error}: {failure.message}" if failure.message else failure.error
     if failure.blamed:
-        failed = f"{_subject(task)} has failed because it needs task {short_name(failure.blamed)}, "
+        failed = f"{_subject(task)} has failed because it needs task {short_key(failure.blamed)}, "
         failed += "which has failed"
     words = f"{failed}{where}: {what}" + (f" ({failure.frame})" if failure.frame else "")
-    if failure.lost == 1:
-        words += "; 1 worker was lost while it ran it"
-    elif failure.lost:
-        words += f"; {failure.lost} workers were lost while they ran it"
+    if failure.lost:
+        words += f"; {counted(failure.lost, 'worker was', 'workers were')} lost while running it"
     advice = _see(task, failure.blamed) if failure.blamed else _FAILURES if task.gone else ""
     return _made(task, State.FAILED, Reason.FAILED, words, advice)

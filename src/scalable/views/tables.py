@@ -141,7 +141,6 @@ class Table:
                 }
                 for row in self.rows
             ],
-            "empty": self.empty,
         }
 
     # As lines of a terminal -----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from scalable.model.overview import (
     Events,
     Overview,
     PoolOverview,
+    RunningTask,
     TaskCounts,
     TaskOverview,
     TaskSums,
@@ -70,6 +71,18 @@ def displayed():
         "notebook": unescape(render_overview("cluster", "climate", "running", now)),
         "page": json.dumps(live_document(answer)),
     }
+
+
+@pytest.mark.parametrize(("running", "words"), [(2, ""), (3, "2 of 3 running tasks")])
+def test_the_page_says_how_many_running_tasks_it_shows(running, words):
+    told = tuple(RunningTask(f"fit-{n}", "fit", "small", "a", 1.0, bundle=9 * n) for n in range(2))
+    tasks = (replace(overview().tasks[0], counts=TaskCounts(running=running)),)
+    now = replace(overview(), tasks=tasks, running=told)
+    page = live_document({"overview": now.to_dict(), "events": Events(0).to_dict()})["page"]
+    assert page["running_shown"] == words
+    (table, *more) = page["parts"]["running"]
+    assert more == ([{"text": words, "look": "dim"}] if words else [])
+    assert [row["cells"][2] for row in table["table"]["rows"]] == ["-", "9"]
 
 
 @pytest.fixture

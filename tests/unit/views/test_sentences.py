@@ -14,6 +14,8 @@ from scalable.views.explanation import (
     SlotHolder,
     TaskFacts,
     UnmetNeed,
+    means_key,
+    short_key,
 )
 from scalable.views.reasons import explain_pool, explain_task
 
@@ -26,6 +28,7 @@ def adaptive(most, requested=None, decision=""):
     return {"adaptive": (0, most), "requested": requested, "decision": decision}
 
 
+UUID = "3f2a1c9d-7b1e-4c55-9a3e-0d1f2a3b4c5d"
 RUNS = SlotHolder("fit-1", "fit", "a", "a-1", 60.0)
 HOLDS = SlotHolder("outer-1", "outer", "a", "a-1", 60.0, holds=True)
 EMPTY = PoolFacts("a", ("a",), PoolStatus(), managers=managers(), attached=1)
@@ -79,7 +82,7 @@ CASES = [
     (no_worker(FULL), Reason.LAUNCHING, "have just connected or take no tasks yet"),
     (no_worker(empty(wanted=1, launching=1, waiting="Slurm: Priority")), Reason.PLACE, "(Slurm: Priority)"),
     (no_worker(empty(wanted=1, waiting="quota")), Reason.PLACE, "has connected yet (quota)"),
-    (no_worker(empty(wanted=2, suspended=2)), Reason.PLACE, "all that it has, are suspended"),
+    (no_worker(empty(wanted=2, suspended=2)), Reason.PLACE, "its 2 workers are suspended"),
     (no_worker(TWO), Reason.WALLTIME, "its walltime ends in 3 min; its walltime ends in 9 min); 2 successors starting"),
     (no_worker(leaving("scale-down")), Reason.LEAVING, "its only worker is leaving: scale-down"),
     (no_worker(leaving("a", "b")), Reason.LEAVING, "all of its workers are leaving: a; b"),
@@ -90,27 +93,27 @@ CASES = [
     (no_worker(FULL, slots=4), Reason.SLOTS, "more slots than a worker of pool 'a' has: 1"),
     (no_worker(gone=("tcp://x",)), Reason.RESTRICTION, "worker tcp://x, which has left"),
     (no_worker(restricted_to=("tcp://x",), unable={"a": 2}), Reason.RESTRICTION, "without enough"),
-    (needs("running"), Reason.DEPENDENCIES, "in-0, which runs on worker a-1"),
-    (needs("assigned"), Reason.DEPENDENCIES, "in-0, which waits on worker a-1"),
-    (needs("no-worker", "needs"), Reason.DEPENDENCIES, "1 waits for a worker, 1 waits for other tasks itself"),
-    (needs("failed"), Reason.DEPENDENCIES, "in-0, which has failed"),
-    (needs("lost", "lost", needed=40), Reason.DEPENDENCIES, "40 tasks (of the first 2): 2 are computed again"),
-    (call("fetching", worker="a-1"), Reason.ARGUMENTS, "for its arguments, which are being transferred"),
-    (call("backoff", next_try=NextTry(20.0, 3, 4, "OSError: no")), Reason.BACKOFF, "waits 20.0 s before attempt 3 of 4: OSError: no"),
-    (call("held"), Reason.ARGUMENTS, "in its client until its arguments are on a worker"),
+    (needs("running"), Reason.DEPENDENCIES, "is blocked by task in-0 (running on worker a-1)"),
+    (needs("assigned"), Reason.DEPENDENCIES, "in-0 (queued on worker a-1)"),
+    (needs("no-worker", "needs"), Reason.DEPENDENCIES, "by 2 tasks: 1 queued, 1 blocked; one is in-0 (queued on worker a-1)"),
+    (needs("failed"), Reason.DEPENDENCIES, "in-0 (failed"),
+    (needs("lost", "lost", needed=40), Reason.DEPENDENCIES, "40 tasks (of the first 2): 2 recomputed"),
+    (call("fetching", worker="a-1"), Reason.ARGUMENTS, "is queued on worker a-1: its arguments are being transferred"),
+    (call("backoff", next_try=NextTry(20.0, 3, 4, "OSError: no")), Reason.BACKOFF, "is queued: attempt 3 of 4 starts in 20.0 s, after OSError: no"),
+    (call("held"), Reason.ARGUMENTS, "is blocked in its client until its arguments are on a worker"),
     (call("queued", FULL), Reason.FULL, "its slot is taken, by tasks of 'fit', the oldest for"),
     (call("assigned", FULL, worker="a-1"), Reason.FULL, "on worker a-1 for a slot of pool 'a'"),
-    (call("assigned", FULL, before=2, first=("fit-2",)), Reason.PRIORITY, "2 tasks with a higher priority or submitted earlier go before it, first fit-2"),
+    (call("assigned", FULL, before=2, first=("fit-2",)), Reason.PRIORITY, "; after 2 tasks with a higher priority or submitted earlier, first fit-2"),
     (call("assigned", leaving("scale-down"), worker="a-1"), Reason.LEAVING, "on worker a-1 of pool 'a'"),
     (call("assigned", replace(FULL, running=(HOLDS,)), parent="outer-1"), Reason.HELD_SLOT, "neither can continue"),
     (call("assigned", replace(FULL, running=(HOLDS,))), Reason.HELD_SLOT, "outer-1 holds its slot while it waits"),
-    (call("backlog", FULL, before=1), Reason.BACKLOG, "in its client until a slot is free; 1 task is before it"),
+    (call("backlog", FULL, before=1), Reason.BACKLOG, "in its client until a slot is free, after 1 task; pool"),
     (call("backlog", empty()), Reason.EMPTY, "in its client for pool 'a': it has no workers"),
     (call("running", worker="a-1", since_s=3.0), Reason.RUNNING, "runs on worker a-1 for 3.0 s"),
     (call("running", worker="a-1", children=1, child="in-1", lends=True), Reason.NESTED, "its slot is lent"),
-    (call("running", worker="a-1", children=2, child="in-1"), Reason.NESTED, "it keeps its slot in the meantime"),
+    (call("running", worker="a-1", children=2, child="in-1"), Reason.NESTED, "2 unfinished tasks, and it keeps its slot"),
     (call("done", worker="a-1"), Reason.DONE, "its result is available"),
-    (call("failed", failure=Failure("ValueError", "no", "flow.py:3 in run", "a-1", 1)), Reason.FAILED, "ValueError: no (flow.py:3 in run); 1 worker was lost while it ran it"),
+    (call("failed", failure=Failure("ValueError", "no", "flow.py:3 in run", "a-1", 1)), Reason.FAILED, "ValueError: no (flow.py:3 in run); 1 worker was lost while running it"),
     (call("failed", failure=Failure("ValueError", "no", blamed="in-1")), Reason.FAILED, "because it needs task in-1"),
     (call("failed"), Reason.FAILED, "task fit-9 has failed"),
     (call("failed", count=3, gone=True, failure=Failure("ValueError", "no", "", "a-1")), Reason.FAILED, "3 tasks of 'fit' have failed, the last on worker a-1: ValueError: no"),
@@ -136,8 +139,8 @@ def test_every_reason_has_a_case():
 
 def test_a_full_pool_that_does_not_grow_says_which_count_to_set():
     waiting = replace(FULL, queued=2, cluster_name="climate")
-    assert explain_pool(waiting).sentence.endswith("; 2 tasks wait")
-    assert explain_pool(replace(waiting, queued=1)).sentence.endswith("; 1 task waits")
+    assert explain_pool(waiting).sentence.endswith("; 2 tasks are queued")
+    assert explain_pool(replace(waiting, queued=1)).sentence.endswith("; 1 task is queued")
     assert "scalable scale climate a=2" in explain_pool(waiting).advice
     growing = replace(waiting, **adaptive(3, 1, "enough"))
     assert "at most 3 workers: enough" in explain_pool(growing).advice
@@ -156,8 +159,9 @@ def test_advice_for_a_shell_is_made_of_commands():
     )
     blamed = call("failed", failure=Failure("ValueError", "no", blamed="('in', 1)"))
     assert advice(blamed) == """see `scalable explain climate '('"'"'in'"'"', 1)'`"""
-    long = TaskFacts("in-" + 300 * "0", "in", "", "needs")
-    assert "`" not in advice(call("needs", needs=(long,), needed=1))  # a cut key finds nothing
+    long = TaskFacts(f"in-{UUID}-7", "in", "", "needs")
+    told = advice(call("needs", needs=(long,), needed=1))
+    assert told == "see `scalable explain climate in-3f2a1c9d...-7`"
     assert explain_task(needs("needs")).advice == "explain task in-0"
 
 
@@ -166,6 +170,27 @@ def test_only_a_detached_cluster_is_resumed():
     assert explain_task(lost.of_cluster("climate")).advice == ""
     detached = replace(lost, pool=replace(lost.pool, detached=True)).of_cluster("climate")
     assert explain_task(detached).advice == "`scalable manager restart climate` starts it again"
+
+
+HASH = UUID.replace("-", "")
+
+
+@pytest.mark.parametrize(("key", "shown"), [
+    ("fit-3", "fit-3"),
+    (f"fit-{UUID}", "fit-3f2a1c9d"),
+    (f"fit-{UUID}-12", "fit-3f2a1c9d...-12"),
+    (f"fit-{HASH}-1234", "fit-3f2a1c9d...-1234"),
+    (f"fit-{2 * HASH}", "fit-3f2a1c9d"),
+    (f"('sum-{HASH}', 0, 1)", "('sum-3f2a1c9d...', 0, 1)"),
+    (f"a-{HASH}-b-{HASH}-3", f"a-3f2a1c9d...-b-{HASH}-3"),
+    (300 * "x" + UUID, f"{100 * 'x'}...{UUID.rjust(97, 'x')}"),
+])  # fmt: skip
+def test_a_short_key_means_its_key_and_no_similar_one(key, shown):
+    assert short_key(key) == shown
+    assert means_key(shown, key)
+    assert means_key(key[:5], key)
+    assert not means_key(shown, key.replace("3f2a1c9d", "3f2a1c9e").replace("fit-3", "fit-4"))
+    assert "..." not in shown or not means_key(shown, f"{key}0")
 
 
 @pytest.mark.parametrize("name", ["", "climate"])
@@ -191,7 +216,7 @@ def test_a_name_that_nobody_knows_is_answered_with_close_ones():
 def test_a_name_whose_tasks_have_finished_is_not_suggested_again():
     facts = call("unknown")
     found = explain_task(replace(facts, close=(facts.key, "fix")))
-    assert "all have finished, were cancelled, or were cache hits" in found.sentence
+    assert "all are done, were cancelled, or were cache hits" in found.sentence
     assert "did you mean" not in found.advice
 
 

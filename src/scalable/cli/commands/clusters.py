@@ -96,7 +96,8 @@ def explain_command(name: str | None, about: str | None, *, output: Output) -> R
     lines: list[str] = []
     for each in found:
         lines.append(f"{each.sentence[:1].upper()}{each.sentence[1:]}.")
-        lines += [f"  -> {each.advice}"] if each.advice else []
+        advice = f"  -> {each.advice}"
+        lines += [advice] if each.advice and advice not in lines else []
     if not found.tasks:
         lines.append("No task is queued or blocked.")
     text = "".join(f"{' '.join(line.splitlines())}\n" for line in lines)

@@ -8,7 +8,7 @@ from typing import Any
 
 from scalable.harmless import one_line
 from scalable.model.overview import Events, Overview, PoolOverview, TaskView
-from scalable.units import counted, format_bytes, format_duration
+from scalable.units import format_bytes, format_duration
 from scalable.views.cluster_text import BLOCKS, facts, titled
 from scalable.views.columns import (
     UNTAGGED_NAME,
@@ -18,7 +18,8 @@ from scalable.views.columns import (
     pools_table,
     tasks_table,
 )
-from scalable.views.page import Piece, failure, labelled, progress, table
+from scalable.views.explanation import short_key
+from scalable.views.page import failure, labelled, progress, table
 from scalable.views.tables import Column, Listing
 
 #: Charts of a pool: title, unit, and names of the lines with their places in a sample.
@@ -29,17 +30,17 @@ CHARTS = (
 RUNNING = Listing(
     (
         Column("task", "task", attrgetter("name")),
-        Column("key", "key", attrgetter("key"), text=lambda task: _short_key(task.key)),
-        Column("tasks", "tasks", lambda task: task.bundle or 1, "count"),
+        Column("key", "key", attrgetter("key"), text=lambda task: short_key(task.key)),
+        Column("bundle", "tasks in its bundle", lambda task: task.bundle or None, "count",
+               optional=True),
         Column("pool", "pool", lambda task: task.tag or UNTAGGED_NAME),
         Column("worker", "worker", attrgetter("worker")),
         Column("since", "running for", attrgetter("since_s"), "duration"),
     ),
     key=attrgetter("key"),
     displays=("page",),
-    empty="no task runs",
-)
-_KEY = 40
+    empty="no running tasks",
+)  # fmt: skip
 
 
 def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
     overview, events = Overview.from_dict(answer["overview"]), Events.from_dict(answer["events"])
     cluster = overview.cluster
     state, reason = one_line(cluster.get("state") or "?"), cluster.get("reason")
-    told = facts(overview, "page")
+    told, shown_of = facts(overview, "page"), _shown_of(overview)
     hidden = ["progress", "tasks", *([] if overview.remembered else ["cached"])]
     shown = [
         (heading.capitalize(), words) for n, (heading, words) in told.items() if n not in hidden
@@ -70,7 +71,7 @@ def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
             "tasks": table(tasks_table(overview, "page"), filter=True),
             "running": [
                 *table(RUNNING.table(overview.running, "page", overview.at), links=True),
-                *_further(overview),
+                *([{"text": shown_of, "look": "dim"}] if shown_of else []),
             ],
             "managers": table(managers_table(overview.managers, overview.cost, "page")),
         },
@@ -79,6 +80,7 @@ def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
             [task.worker, task.name, overview.at - task.since_s, None, False, task.bundle, task.key]
             for task in overview.running
         ],
+        "running_shown": shown_of,
         "charts": CHARTS,
         "sample": {tag: _sample(pool) for tag, pool in overview.pools.items()},
         "decisions": {**decisions.to_dict(), "rows": []},
@@ -103,14 +105,10 @@ def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _short_key(key: str) -> str:
-    # Keys of one function differ at their ends.
-    return key if len(key) <= _KEY else f"{key[: _KEY // 2]}…{key[-_KEY // 2 + 1 :]}"
-
-
-def _further(overview: Overview) -> list[Piece]:
-    more = overview.counts.running - sum(task.bundle or 1 for task in overview.running)
-    return [{"text": f"{counted(more, 'further task')} run", "look": "dim"}] if more > 0 else []
+def _shown_of(overview: Overview) -> str:
+    """Return how many running tasks are shown, such as ``50 of 120 running tasks``. "" for all."""
+    told, running = len(overview.running), overview.counts.running
+    return f"{told} of {running} running tasks" if told < running else ""
 
 
 def _sample(pool: PoolOverview) -> list[int]:

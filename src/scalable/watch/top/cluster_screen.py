@@ -28,6 +28,7 @@ from scalable.views.columns import (
     tables_of,
     workers_table,
 )
+from scalable.views.explanation import short_key
 from scalable.views.tables import Row, Table, clock, fitted
 from scalable.watch.top.grid import Grid
 from scalable.watch.top.source import WatchedCluster
@@ -409,8 +410,6 @@ class ClusterScreen(Screen[None]):
 
 #: Maximum failures of a task in its details.
 _SHOWN_FAILURES = 5
-#: Maximum cells of a key in a line with its worker.
-_KEY = 40
 #: Maximum characters of a task name in an overview, where longer names are cut.
 LONGEST = 200
 
@@ -437,7 +436,7 @@ def details_of(
             name = row.key.partition("\n")[2]
             running = [] if watched.overview is None else watched.overview.running
             lines = [
-                f"{fitted(call.key, _KEY)} on {call.worker}, for {format_duration(call.since_s)}"
+                f"{short_key(call.key)} on {call.worker}, for {format_duration(call.since_s)}"
                 for call in running
                 if call.name == name and (call.tag or "") == row.pool
             ]

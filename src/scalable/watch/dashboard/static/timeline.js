@@ -140,8 +140,9 @@ function drawTimeline() {
   const [lost, changes] = [timeline.lost.length > 0, decisions.length > 0];
   drawLegend(used, { failures, running, lost, decisions: changes });
   at("timeline-note").textContent = inside.length
-    ? `${rows.length < busy.size ? `${busy.size} rows; ` : ""}`
-      + `${last.live ? "open a task with a click, or with the arrow keys and Enter" : ""}`
+    ? [rows.length < busy.size && `${busy.size} rows`, last.running_shown,
+      last.live && "open a task with a click, or with the arrow keys and Enter"]
+      .filter(Boolean).join("; ")
     : "no task has run in this time";
 }
 
