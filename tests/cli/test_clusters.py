@@ -6,16 +6,19 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
 from fabricated import ADDRESS, ID, STATUS, pool
+from scalable.cli.clusters import render_status
 from scalable.clusters import discovery, resuming
 from scalable.clusters.ending import Remains
 from scalable.errors import ClusterError
 from scalable.liveness import identify_process
+from scalable.model import ClusterStatus
 from scalable.providers.local import LocalProvider
 from scalable.records import ClusterDirectory, read_access_file
 
@@ -189,6 +192,18 @@ def test_a_status_has_the_times_when_a_cluster_ends(
     recorded(status=ends)
     monkeypatch.setattr("scalable.cli.clusters.time", SimpleNamespace(time=lambda: now))
     assert f"Stops:     {shown}\n" in invoke("status", "one").out
+
+
+def test_a_busy_cluster_does_not_stop_soon_and_has_the_link_of_its_dashboard():
+    tasks = {"running": 1, "queued": 0, "blocked": 2, "done": 7}
+    link, ends = "http://127.0.0.1:8787/status?token=t", time.time() + 60
+    told = {"name": "one", "state": "running", "dashboard": link, "idle_ends_at": ends}
+    idle = ClusterStatus(id=ID, provider="local", target="local", **told)
+    shown = render_status(replace(idle, tasks=tasks))
+    assert "Stops:" not in shown
+    assert "Stops:" in render_status(idle)
+    assert "Tasks:     1 running, 2 blocked, 7 done; see `scalable top one`\n" in shown
+    assert "Dashboard: http://127.0.0.1:8787/scalable/?token=t\n" in shown
 
 
 def test_a_status_for_people(invoke, recorded):

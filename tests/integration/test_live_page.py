@@ -208,9 +208,8 @@ def test_the_page_of_a_detached_cluster_is_found_by_its_owner_alone(place):
         assert link.endswith(token)
         with connect("one") as client:
             assert client.dashboard_link == link
-        shown = run_scalable("status", "one")
-        assert f"Dashboard: {link}" in shown
         page = run_scalable("dashboard", "one").strip()
+        assert f"Dashboard: {page}\n" in run_scalable("status", "one")
         assert page == link.replace("/status?", "/scalable/?")
         assert "overview.json" in get(page.replace("/?", "/page.js?"), browser())[1]
         status = json.loads(run_scalable("status", "one", "--format", "json"))

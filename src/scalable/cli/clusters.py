@@ -9,7 +9,7 @@ from typing import Any
 from scalable.harmless import one_line
 from scalable.model import ClusterStatus
 from scalable.model.costs import CURRENCY
-from scalable.model.overview import PoolOverview
+from scalable.model.overview import PoolOverview, TaskCounts
 from scalable.views.cluster_text import costs_in_words, stop_in_words
 from scalable.views.columns import clusters_table, managers_table, pools_of_status, reasons_of
 from scalable.views.tables import counts_in_words, money
@@ -35,14 +35,17 @@ def render_status(status: ClusterStatus) -> str:
         f"Target:    {status.target} (provider {status.provider})",
         f"Address:   {status.address or '-'}",
     ]
-    if status.dashboard:
-        lines.append(f"Dashboard: {status.dashboard}")
+    if status.dashboard:  # the link of `scalable dashboard`, not that of Dask's pages
+        lines.append(
+            f"Dashboard: {status.dashboard.replace('/status?token=', '/scalable/?token=')}"
+        )
     lives = status.state in ("starting", "running", "degraded", "unmanaged")
-    stops = stop_in_words(status.ends_at, status.idle_ends_at, time.time())
+    counts = TaskCounts.from_dict(status.tasks or {})
+    idle_ends_at = None if counts.unfinished else status.idle_ends_at
+    stops = stop_in_words(status.ends_at, idle_ends_at, time.time())
     lines += [f"Stops:     {stops}"] if lives and stops else []
-    if status.tasks and any(status.tasks.values()):
-        tasks = f"{counts_in_words(status.tasks)}; see `scalable top {status.name}`"
-        lines.append(f"Tasks:     {tasks}")
+    tasks = f"{counts_in_words(vars(counts))}; see `scalable top {status.name}`"
+    lines += [f"Tasks:     {tasks}"] if counts.total else []
     cost = status.cost
     lines += [] if cost is None else [render_cost(cost)]
     pools = pools_of_status(status)
@@ -64,7 +67,7 @@ def render_progress(status: ClusterStatus) -> str:
     for tag, pool in status.pools.items():
         words = f"{tag}: {pool.running}/{pool.wanted} workers"
         if pool.launching:
-            words += f", {pool.launching} launching"
+            words += f", {pool.launching} starting"
         if why := "; ".join(reasons_of(PoolOverview(pool))):
             words += f" ({why})"
         parts.append(words)

@@ -98,8 +98,7 @@ def explain_command(name: str | None, about: str | None, *, output: Output) -> R
         lines.append(f"{each.sentence[:1].upper()}{each.sentence[1:]}.")
         advice = f"  -> {each.advice}"
         lines += [advice] if each.advice and advice not in lines else []
-    if not found.tasks:
-        lines.append("No task is queued or blocked.")
+    lines += [] if found.tasks else ["No task is queued or blocked."]
     text = "".join(f"{' '.join(line.splitlines())}\n" for line in lines)
     return Result(text, {"cluster": cluster, **found.to_dict()})
 
@@ -138,10 +137,8 @@ def connect_command(name: str, *, file: Path | None, output: Output) -> Result:
     # An unreachable cluster or unusable credentials fail here, not after the paste.
     address = AccessFile.of(directory).address
     if file is None:
-        text = snippet(directory)
-        page = (directory.scheduler() or {}).get("dashboard")
-        data = {"address": address, "dashboard": page, "snippet": text}
-        return Result(text, data)
+        text, page = snippet(directory), (directory.scheduler() or {}).get("dashboard")
+        return Result(text, {"address": address, "dashboard": page, "snippet": text})
     with naming(file):
         write_access_file(file, directory)
     if f"//{LOOPBACK}:" in address:
@@ -184,8 +181,7 @@ def scale_command(
     name = name or only_cluster()
     if beyond := beyond_most(name, wanted):
         confirm("A total of {} workers exceeds {}. Start them?".format(*beyond), yes=yes)
-    lines: list[str] = []
-    data: dict[str, Any] = {}
+    lines, data = list[str](), dict[str, Any]()
     if budget is not None:
         data["cost"] = set_budget(name, budget)
         lines.append(render_budget(data["cost"], budget))

@@ -25,7 +25,7 @@ from scalable.views.tables import Column, Listing
 #: Charts of a pool: title, unit, and names of the lines with their places in a sample.
 CHARTS = (
     {"title": "used slots", "unit": "slots", "series": [["used", 2], ["slots", 3]]},
-    {"title": "queued tasks", "unit": "tasks", "series": [["queued", 4], ["blocked", 5]]},
+    {"title": "queued and blocked", "unit": "tasks", "series": [["queued", 4], ["blocked", 5]]},
 )
 RUNNING = Listing(
     (
