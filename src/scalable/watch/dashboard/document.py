@@ -31,8 +31,8 @@ RUNNING = Listing(
     (
         Column("task", "task", attrgetter("name")),
         Column("key", "key", attrgetter("key"), text=lambda task: short_key(task.key)),
-        Column("bundle", "tasks in its bundle", lambda task: task.bundle or None, "count",
-               optional=True),
+        Column("bundle", "tasks in its bundle", lambda task: task.bundle if task.bundle > 1 else None,
+               "count", optional=True),
         Column("pool", "pool", lambda task: task.tag or UNTAGGED_NAME),
         Column("worker", "worker", attrgetter("worker")),
         Column("since", "running for", attrgetter("since_s"), "duration"),
