@@ -33,7 +33,7 @@ BUDGETS = {
     "records": (1_012, 6),
     "runs": (4_734, 20),
     "scaling": (2_666, 13),
-    "scheduler": (7_012, 20),
+    "scheduler": (7_019, 20),
     "session": (2_250, 9),
     "views": (2_500, 15),
     "watch": (3_391, 24),

@@ -411,6 +411,8 @@ class Explainer:
         if name in self._scheduler.tasks:
             return None, name
         found = [k for k in self._scheduler.tasks if means_key(name, str(k))]
+        some = islice(self._scheduler.tasks.values(), LOOKED_TASKS)
+        found = found or [task.key for task in some if name_of(task) == name]  # bundles, too
         exact = [k for k in found if str(k) == name]
         if exact or len(found) == 1:
             return None, (exact or found)[0]

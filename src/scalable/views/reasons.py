@@ -166,7 +166,7 @@ def _full(pool: PoolFacts) -> str:
         since = format_duration(first.since_s)
         words += f", by tasks of {first.name!r}{more}, the oldest for {since}"
         words += f" on worker {first.worker}"
-    left = [task.left_s for task in pool.running if task.left_s is not None]
+    left = [task.left_s for task in pool.running if task.left_s]
     return words + (f"; one is expected to be free in {format_duration(min(left))}" if left else "")
 
 

@@ -31,7 +31,7 @@ RUNNING = Listing(
     (
         Column("task", "task", attrgetter("name")),
         Column("key", "key", attrgetter("key"), text=lambda task: short_key(task.key)),
-        Column("bundle", "tasks in its bundle", lambda task: task.bundle if task.bundle > 1 else None,
+        Column("bundle", "tasks in bundle", lambda task: task.bundle * (task.bundle > 1) or None,
                "count", optional=True),
         Column("pool", "pool", lambda task: task.tag or UNTAGGED_NAME),
         Column("worker", "worker", attrgetter("worker")),
