@@ -185,6 +185,8 @@ def of_lab(browser, home):
         page.get_by_text("Run All Cells", exact=True).click()
         page.wait_for_selector(".jp-OutputArea-output .sn", timeout=120_000)
         page.wait_for_timeout(1_500)
+        # Below a long list of Dask's plots, once the extension has connected to the dashboard.
+        page.locator(".dask-ClusterListingItem").scroll_into_view_if_needed()
         data = page.screenshot()
         page.context.close()
     return data
