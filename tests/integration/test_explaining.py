@@ -348,7 +348,7 @@ async def test_a_full_pool_and_the_priority(on):
         await on.says(
             running,
             "running",
-            "task KEY runs on worker a-1 for [0-9.]+ m?s(; it is expected to finish in [0-9.]+ m?s)?",
+            "task KEY is running on worker a-1 for [0-9.]+ m?s(; it is expected to finish in [0-9.]+ m?s)?",
         )
         second = on.client.submit(same, 2, tag="a", priority=5)
         full = (
@@ -404,7 +404,9 @@ async def test_a_call_that_waits_for_its_children_and_lends_its_slot(on):
     on.controller.scale({"a": 1})
     async with on.worker(cls=PoolWorker):
         parent = on.client.submit(ask_and_wait, "a", tag="a")
-        words = "task KEY runs on worker a-1 for [0-9.]+ m?s; it has submitted 1 unfinished task"
+        words = (
+            "task KEY is running on worker a-1 for [0-9.]+ m?s; it has submitted 1 unfinished task"
+        )
         words += ", and its slot is lent to other tasks"
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:

@@ -375,12 +375,12 @@ def _assigned(task: TaskFacts) -> Explanation:
 def _in_client(task: TaskFacts) -> Explanation:
     if task.state == "held":
         return _waits(task, Reason.ARGUMENTS, " in its client until its arguments are on a worker")
-    pool = task.pool
+    pool, whose = task.pool, "its" if task.count == 1 else "their"
     cause = None if pool is None else without_workers(pool)
     if cause is not None:
-        words = f" in its client for {shown(task.tag)}: {cause.words}"
+        words = f" in {whose} client for {shown(task.tag)}: {cause.words}"
         return _waits(task, cause.reason, words, cause.advice)
-    words = f" in {'its' if task.count == 1 else 'their'} client until a slot is free"
+    words = f" in {whose} client until a slot is free"
     if task.before:
         words += f", after {counted(task.before, 'task')}"
     if pool is not None and pool.running and task.count == 1:
@@ -390,7 +390,7 @@ def _in_client(task: TaskFacts) -> Explanation:
 
 def _running(task: TaskFacts) -> Explanation:
     since = "" if task.since_s is None else f" for {format_duration(task.since_s)}"
-    words = f"{_verb(task, 'runs', 'run')} on worker {task.worker}{since}"
+    words = f"{_verb(task, 'is running', 'are running')} on worker {task.worker}{since}"
     if task.children:
         slot = "its slot is lent to other tasks" if task.lends else "it keeps its slot"
         unfinished = counted(task.children, "unfinished task")

@@ -109,7 +109,7 @@ CASES = [
     (call("assigned", replace(FULL, running=(HOLDS,))), Reason.HELD_SLOT, "outer-1 holds its slot while it waits"),
     (call("backlog", FULL, before=1), Reason.BACKLOG, "in its client until a slot is free, after 1 task; pool"),
     (call("backlog", empty()), Reason.EMPTY, "in its client for pool 'a': it has no workers"),
-    (call("running", worker="a-1", since_s=3.0), Reason.RUNNING, "runs on worker a-1 for 3.0 s"),
+    (call("running", worker="a-1", since_s=3.0), Reason.RUNNING, "is running on worker a-1 for 3.0 s"),
     (call("running", worker="a-1", children=1, child="in-1", lends=True), Reason.NESTED, "its slot is lent"),
     (call("running", worker="a-1", children=2, child="in-1"), Reason.NESTED, "2 unfinished tasks, and it keeps its slot"),
     (call("done", worker="a-1"), Reason.DONE, "its result is available"),
@@ -130,6 +130,19 @@ def test_each_state_of_a_call_has_its_sentence(facts, reason, words):
     assert "\n" not in found.sentence
     several = explain_task(replace(facts, count=3))  # the calls of a group
     assert several.reason is reason
+
+
+def test_several_tasks_in_clients_are_queued_in_their_client():
+    told = explain_task(call("backlog", empty(), count=3)).sentence
+    assert told == "3 tasks of 'fit' are queued in their client for pool 'a': it has no workers"
+    told = explain_task(call("backlog", FULL, count=3)).sentence
+    assert told == "3 tasks of 'fit' are queued in their client until a slot is free"
+
+
+def test_several_tasks_do_not_repeat_what_fills_their_pool():
+    assert "its slot is taken" in explain_task(call("assigned", FULL, worker="a-1")).sentence
+    told = explain_task(call("assigned", FULL, worker="a-1", count=3)).sentence
+    assert told == "3 tasks of 'fit' are queued for a slot of pool 'a'"
 
 
 def test_every_reason_has_a_case():
