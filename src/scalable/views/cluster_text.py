@@ -299,10 +299,10 @@ def use_lines(samples: Sequence[Mapping[str, Any]], width: int) -> list[str]:
         points = [sample["pools"][tag] for sample in samples if tag in sample["pools"]]
         slots = max(1, *(point[_SLOTS] for point in points))
         longest = max(point[_QUEUED] for point in points)
-        last = points[-1]
-        name = one_line(tag or UNTAGGED_NAME)
+        last, name = points[-1], one_line(tag or UNTAGGED_NAME)
+        queued = counted(last[_QUEUED], "task")
         lines += [
-            f"{name}: {last[_USED]} of {last[_SLOTS]} slots used, {last[_QUEUED]} tasks queued",
+            f"{name}: {last[_USED]} of {last[_SLOTS]} slots used, {queued} queued",
             f"  used slots (of {slots})",
             "  " + drawn([point[_USED] for point in points], slots, width - 2),
             f"  queued tasks (peak: {longest})",
