@@ -214,7 +214,7 @@ def test_an_interrupt_ends_the_wait_for_calls_of_executors(script, tmp_path):
     )
     # A task that is on its way to another worker is not counted.
     line = next(
-        line for line in process.stderr if re.search(r"waits for [1-3] unfinished tasks", line)
+        line for line in process.stderr if re.search(r"waits for [1-3] unfinished tasks?", line)
     )
     assert "Ctrl-C cancels them" in line
     process.send_signal(signal.SIGINT)

@@ -33,6 +33,7 @@ from scalable.errors import ClusterError
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.protocol.messages import Found, Reference, dump_calls, dump_function
 from scalable.protocol.operations import PROCESS
+from scalable.units import counted
 from scalable.worker.bundles import run_bundle
 
 logger = logging.getLogger("scalable.client")
@@ -468,9 +469,8 @@ def _wait() -> None:
         if say_at is not None and time.monotonic() > say_at:
             say_at = None
             logger.warning(
-                "the script waits for %d unfinished tasks of its executors before it exits; Ctrl-C "
-                "cancels them",
-                calls,
+                "the script waits for %s of its executors before it exits; Ctrl-C cancels them",
+                counted(calls, "unfinished task"),
             )
         time.sleep(LOOK_S)
 

@@ -34,7 +34,7 @@ from scalable.providers.registry import provider_traits
 from scalable.session.exits import closed_at_exit, no_longer_closed_at_exit
 from scalable.session.request import Request
 from scalable.session.shown import Shown
-from scalable.units import seconds_of
+from scalable.units import counted, seconds_of
 
 if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
@@ -681,9 +681,8 @@ def warn_of_unfinished(client: ScalableClient) -> None:
     unfinished = client._unfinished_calls()  # noqa: SLF001 - not for users
     if unfinished:
         logger.warning(
-            "the session closes with %d unfinished tasks, which are cancelled; gather their "
-            "results before it closes",
-            unfinished,
+            "the session closes with %s, cancelled now; gather results before it closes",
+            counted(unfinished, "unfinished task"),
         )
 
 
