@@ -480,6 +480,21 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
 
 
 @on_bed
+async def test_a_question_that_overtakes_the_submission_waits_for_it(on):
+    held, stream = [], on.client.scheduler_comm
+    stream.send, send = lambda *messages: held.append(messages), stream.send
+    future = on.client.submit(same, 1, tag="a")
+    asked = asyncio.ensure_future(on.client.explain(future))
+    while not held:
+        await asyncio.sleep(0.01)
+    await on.client.scheduler.identity()  # the first question is there, too
+    stream.send = send
+    for messages in held:
+        send(*messages)
+    assert (await asked).reason == "no-manager"
+
+
+@on_bed
 async def test_names_of_tasks_and_beginnings_of_keys_stand_for_calls(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")

@@ -603,12 +603,7 @@ class ScalableClient(HookedClient):
         Parameters
         ----------
         collections, tag, slots, n, task, resources, *args, **options
-            As in :meth:`compute`.
-
-        Raises
-        ------
-        ClusterError
-            As in :meth:`compute`.
+            As in :meth:`compute`, with the same errors.
         """
         with self._routing.graphs(tag, slots_given(slots, n), task, resources):
             return super().persist(collections, *args, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from scalable.errors import ClusterError
 from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.operations import CONTROLLER
-from scalable.views.explanation import Explanation, Explanations, TaskFacts
+from scalable.views.explanation import Explanation, Explanations, State, TaskFacts
 from scalable.views.notebooks import render_cluster
 from scalable.views.reasons import explain_task
 
@@ -29,6 +30,9 @@ ANSWER_S = 5.0
 #: Largest age in seconds of an overview that a user requests: it has to include all tasks that have
 #: finished, even a moment ago.
 NOW_S = 0.0
+#: Maximum number of questions about a task, since the first ones may overtake its submission, and
+#: seconds between them.
+QUESTIONS, ASK_AGAIN_S = 40, 0.05
 #: Name of the callback among those of the cluster object, which stop with it.
 _CALLBACK = "scalable-notebook"
 
@@ -80,18 +84,14 @@ class DisplayedCluster:
 
     # In notebooks -------------------------------------------------------------------------------
 
-    def _at_a_glance(self) -> Overview | None:
-        """Return the current overview, or the last one if waiting for a new one is impossible."""
-        if not self.asynchronous:
+    def _repr_html_(self, cluster_status: Any = None) -> str:  # noqa: ARG002 - as in Dask
+        if not self.asynchronous:  # otherwise waiting for a new overview is impossible
             try:
                 self._last = self.overview()
             except (OSError, TimeoutError) as error:
                 logger.debug("cluster %s is shown without counts: %s", self.name, error)
                 self._last = None
-        return self._last
-
-    def _repr_html_(self, cluster_status: Any = None) -> str:  # noqa: ARG002 - as in Dask
-        return self._rendered(self._at_a_glance())
+        return self._rendered(self._last)
 
     def _rendered(self, overview: Overview | None) -> str:
         kind = type(self).__name__
@@ -177,9 +177,14 @@ async def explanation_of(client: Client, about: Any) -> Explanation | Explanatio
         if about.cancelled():
             key = str(about.key)
             return explain_task(TaskFacts(key, key, "", "cancelled"))
-        return (await _asked(client, key=about.key)).tasks[0]
-    found = await _asked(client, name=about)
-    return found if found.pools or not found.tasks else found.tasks[0]
+        for _ in range(QUESTIONS):
+            found = (await _asked(client, key=about.key)).tasks[0]
+            if found.state != State.UNKNOWN or about.status != "pending":
+                break
+            await asyncio.sleep(ASK_AGAIN_S)
+        return found
+    answer = await _asked(client, name=about)
+    return answer if answer.pools or not answer.tasks else answer.tasks[0]
 
 
 async def _asked(client: Client, **named: Any) -> Explanations:
