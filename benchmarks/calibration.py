@@ -35,8 +35,8 @@ from scalable.forecasting import knowledge_of
 from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import make_plan
 from scalable.planning.uncertainty import BAND
-from scalable.runs import CallRecord, EarlierRun
-from scalable.runs.history import NameSpan
+from scalable.runs.history import EarlierRun, NameSpan
+from scalable.runs.measurements import CallRecord
 from scalable.scaling.task_model import Kind
 from simulation import workloads as simulated
 from simulation.rules import Fixed

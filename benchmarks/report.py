@@ -33,7 +33,7 @@ from unittest import mock
 from scalable.files import write_json
 from scalable.protocol.measured import BUNDLE, BUNDLE_ANNOTATION, KIND, SHARES, USAGE
 from scalable.quantiles import quantile
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 from scalable.scheduler.recorder import FLUSH_INTERVAL_S, Recorder
 from scalable.scheduler.task_log import EndedTask, LoggedTask
 
@@ -229,7 +229,7 @@ print(time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss
 """
 CLI = "import sys; from scalable.cli.main import main; sys.exit(main())"
 CLOSE = (
-    "import sys; from scalable.runs import RunDirectory as R; "
+    "import sys; from scalable.runs.directory import RunDirectory as R; "
     "R.open(sys.argv[1]).close('completed')"
 )
 HISTORY = """

@@ -227,8 +227,8 @@ def scalable_in(place, *words):
 def pictures(directory, place):
     """Run a cluster, and write the pictures of what it does."""
     from scalable import ScalableSession
-    from scalable.runs import read_run
-    from scalable.runs.report import report_on
+    from scalable.runs.reading import read_run
+    from scalable.runs.report.run_report import report_on
 
     small = MANIFEST
     for count, less in COUNTS.items():

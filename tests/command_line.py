@@ -40,7 +40,7 @@ LOCK_DIGITS = 64
 # A session's part in the record of a run, without a cluster.
 RECORD = """\
 import os
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 
 def record(project="climate"):
     run = RunDirectory.create(

@@ -19,7 +19,8 @@ from scalable.planning import Knowledge, PastPrediction, Prices
 from scalable.planning.plan import written_prices
 from scalable.planning.variation import RunLevel, RunSpread
 from scalable.providers.registry import provider_traits
-from scalable.runs import CallRecord, EarlierRun, read_history
+from scalable.runs.history import EarlierRun, read_history
+from scalable.runs.measurements import CallRecord
 from scalable.scaling.task_model import (
     KEPT_SAMPLES,
     Expectation,

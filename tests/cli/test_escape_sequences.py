@@ -13,7 +13,7 @@ from scalable.errors import ProviderError
 from scalable.harmless import harmless
 from scalable.model import Diagnostic, PoolStatus
 from scalable.model.overview import Overview, PoolOverview, TaskCounts, TaskOverview
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 from scalable.session import displays
 
 TITLE = "\x1b]0;owned\x07"

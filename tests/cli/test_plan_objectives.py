@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 
 WORK = """\
 tasks:

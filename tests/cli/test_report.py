@@ -4,7 +4,10 @@ import json
 
 import pytest
 
-from scalable.runs import RunDirectory, report
+from scalable.runs.directory import RunDirectory
+from scalable.runs.reading import read_run
+from scalable.runs.report.human import render_human
+from scalable.runs.summary import summarize
 
 
 @pytest.fixture
@@ -23,8 +26,8 @@ def runs(tmp_path, monkeypatch):
 
 def test_the_latest_run_is_the_default(runs, invoke):
     result = invoke("report")
-    summary = report.build(runs[1].path.parent, runs[1].run_id)
-    assert (result.code, result.out, result.err) == (0, report.render_human(summary), "")
+    summary = summarize(read_run(runs[1].path))
+    assert (result.code, result.out, result.err) == (0, render_human(summary), "")
     assert result.out.startswith(f"Run {runs[1].run_id}\nStatus:   completed\n")
     assert "Workers:\n  a: 1 started, 0 removed, 1 final\n" in result.out
     assert invoke("report", "--latest") == result

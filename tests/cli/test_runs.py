@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from scalable.runs import RunDirectory, chosen_runs, remove_runs, run_overviews
+from scalable.runs.directory import RunDirectory
+from scalable.runs.overview import chosen_runs, remove_runs, run_overviews
 
 DAY = 86_400.0
 

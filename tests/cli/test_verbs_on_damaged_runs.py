@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from scalable.cli.main import main
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 
 VERBS = {
     "report": ("report", "RUN"),

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from scalable import ScalableSession
-from scalable.runs import read_run
-from scalable.runs.report import report_on
+from scalable.runs.reading import read_run
+from scalable.runs.report.run_report import report_on
 from scalable.views.cluster_text import cache_in_words
 from verbs import program
 

@@ -9,7 +9,8 @@ import time
 import pytest
 from distributed import Client
 
-from scalable.runs.report import build
+from scalable.runs.reading import read_run
+from scalable.runs.summary import summarize
 from scalable.scheduler import adaptation, recorder
 from scalable.worker import bundles
 
@@ -349,5 +350,5 @@ def test_calls_that_an_interrupt_ends_are_counted_as_cancelled(
     eventually(lambda: len(looks) >= seen + 2, "the recorder has looked at what runs")
     session._close(KeyboardInterrupt())
     assert all(call.done() for call in calls)
-    summary = build(session.run_path.parent, session.run_path.name)
+    summary = summarize(read_run(session.run_path))
     assert summary.tasks == {"succeeded": 1, "cancelled": 2}

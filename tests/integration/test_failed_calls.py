@@ -18,9 +18,10 @@ from distributed import get_client
 from python_runs import run_python
 from scalable import ScalableSession
 from scalable.cli.main import cli
-from scalable.runs import causes as causes_of
-from scalable.runs import find_run, read_run
-from scalable.runs.report import build
+from scalable.runs.failed import causes as causes_of
+from scalable.runs.overview import find_run
+from scalable.runs.reading import read_run
+from scalable.runs.summary import summarize
 
 MANIFEST = """\
 version: 1
@@ -175,7 +176,7 @@ def test_each_failed_call_is_counted_once(causes, where):
     bundled = found(causes, "in bundled")
     bundled += found(causes, "not described")
     assert sum(failure.count for failure in bundled) == 700
-    summary = build(where / ".scalable" / "runs")
+    summary = summarize(read_run(find_run(where / ".scalable" / "runs")))
     lost = summary.failures.classes["WorkerLost"].count
     assert lost == 1
     # 1 plain, 3 mapped, 2 nested, 700 bundled, 1 graph, 1 coroutine; then the others.
@@ -207,7 +208,7 @@ def test_failure_has_the_lines_that_its_task_printed(causes):
 def test_tries_and_reruns_are_right_to_the_number(causes, where):
     (never, retried) = sorted(found(causes, "not yet"), key=lambda f: -f.details.tries)
     assert (never.details.tries, retried.details.tries) == (3, 1)
-    summary = build(where / ".scalable" / "runs")
+    summary = summarize(read_run(find_run(where / ".scalable" / "runs")))
     assert summary.rerun_reasons["failed, retried"] == 2
     assert summary.rerun_reasons["retried by the user"] == 1
     assert summary.rerun_reasons["worker lost"] == 1

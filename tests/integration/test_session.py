@@ -24,7 +24,9 @@ from scalable import (
     register_provider,
 )
 from scalable.providers.registry import unregister_provider
-from scalable.runs.report import build, render_human
+from scalable.runs.reading import read_run
+from scalable.runs.report.human import render_human
+from scalable.runs.summary import summarize
 from scalable.scheduler import controller, explaining
 
 MANIFEST = """
@@ -104,7 +106,7 @@ def test_two_hundred_tasks_over_two_pools_run_on_disjoint_workers(manifest):
     assert workers["post"]
     assert not workers["demeter"] & workers["post"]
     assert all(name.startswith("demeter-") for name in workers["demeter"])
-    summary = build(session.run_path.parent, session.run_path.name)
+    summary = summarize(read_run(session.run_path))
     assert summary.tasks == {"succeeded": 200}
     assert summary.status == "completed"
 
@@ -209,7 +211,7 @@ def test_scaling_is_absolute_recorded_and_reported(manifest, eventually):
         ("demeter", 3, 1, "manual"),
     ]
     assert rows(session, "scaling") == session.scaling_history
-    text = render_human(build(session.run_path.parent, session.run_path.name))
+    text = render_human(summarize(read_run(session.run_path)))
     assert "Workers:\n  demeter: 3 started, 2 removed, 1 final\n" in text
     assert "Scaling events: 3 scale-up, 1 scale-down" in text
 

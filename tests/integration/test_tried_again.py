@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from distributed import get_worker, wait
 
-from scalable.runs import read_run
+from scalable.runs.reading import read_run
 
 MANIFEST = """\
 version: 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from made_pages import chromium
 
-from scalable.runs.report import report_on
+from scalable.runs.report.run_report import report_on
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "runs"))
 from made_runs import call, made_record

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from scalable import ProviderError, ScalableClient, ScalableSession, SlurmCluster
-from scalable.runs import read_run
+from scalable.runs.reading import read_run
 
 CPUS = 8
 

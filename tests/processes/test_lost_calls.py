@@ -10,8 +10,9 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from scalable.protocol.failures import OutOfMemory
-from scalable.runs import read_run, summarize
 from scalable.runs.failed import failed_rows
+from scalable.runs.reading import read_run
+from scalable.runs.summary import summarize
 
 MANIFEST = """
 version: 1

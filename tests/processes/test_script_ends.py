@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from python_runs import gone
-from scalable.runs import read_run
+from scalable.runs.reading import read_run
 
 HEAD = """
 import os, signal, sys, threading, time

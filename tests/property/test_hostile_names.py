@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalable.runs import RunRecord, report
+from scalable.runs.reading import RunRecord
 from scalable.runs.report.comparison import compare_runs, render_two_runs
+from scalable.runs.report.run_report import report_on
 
 START = 1767225600.0
 #: Categories of characters that move a cursor, change a direction or cannot be encoded.
@@ -75,13 +76,13 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(place):
-    made = report.report_on(record_with("plain", place))
+    made = report_on(record_with("plain", place))
     return structure_of(made.to_html()), structure_of(made._repr_html_())
 
 
 def check(text, place, plain):
     record = record_with(text, place)
-    made = report.report_on(record)
+    made = report_on(record)
     page = made.to_html()
     assert structure_of(page) == plain[0]
     assert structure_of(made._repr_html_()) == plain[1]

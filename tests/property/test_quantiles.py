@@ -7,7 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.runs import Quantiles, RunRecord, quantile, summarize
+from scalable.quantiles import Quantiles, quantile
+from scalable.runs.reading import RunRecord
+from scalable.runs.summary import summarize
 
 VALUES = st.lists(st.floats(0, 1e12), min_size=1, max_size=50)
 SHARE = st.floats(0, 1)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from scalable.model.overview import MEASUREMENTS
 from scalable.quantiles import Quantiles, Sum
-from scalable.runs import STREAMS, RunTail, read_run, summarize
 from scalable.runs.calls import bundled
-from scalable.runs.report import report_on
-from scalable.runs.streams import StoredRows, decode_object
+from scalable.runs.reading import RunTail, read_run
+from scalable.runs.report.run_report import report_on
+from scalable.runs.streams import STREAMS, StoredRows, decode_object
+from scalable.runs.summary import summarize
 
 FINAL = ("succeeded", "failed", "cancelled")
 STATES = ("submitted", "running", *FINAL, "found", "rerun")

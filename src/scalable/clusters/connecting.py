@@ -19,7 +19,7 @@ from scalable.model import ScalePlan
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.events import scaling_row
 from scalable.records import AccessFile, ClusterDirectory, all_directories, find, find_access
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 from scalable.runs.streams import StoredRows, stream_path
 
 if TYPE_CHECKING:

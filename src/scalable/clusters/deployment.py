@@ -26,7 +26,7 @@ from scalable.protocol.pools import shown
 from scalable.protocol.private_socket import PrivateSocket
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 from scalable.runs.streams import LOGS, StoredRows, stream_path
 
 if TYPE_CHECKING:

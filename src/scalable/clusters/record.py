@@ -22,7 +22,7 @@ from scalable.liveness import identify_process
 from scalable.model import ClusterRecord, DeploymentSpec, Plan, names
 from scalable.planning import adaptive_bounds, expectations, total_limit
 from scalable.records import ClusterDirectory
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 from scalable.storage import size_of, without_secrets
 
 # Clusters -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from scalable.liveness import identify_process
 from scalable.model import ClusterRecord, DeploymentSpec
 from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 from scalable.runs.streams import LOGS
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.recorder import Recorder, RunFiles

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scalable.clusters import AttachedDeployment, Deployment
     from scalable.clusters.creation import DetachOptions
     from scalable.records import ClusterDirectory
-    from scalable.runs.report import RunReport
+    from scalable.runs.report.run_report import RunReport
     from scalable.session.progress import Progress, ShownToRun
 
 # Planned ------------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ class SpendingMethods(Planned):
         RunError
             When the run is not recorded, or its record is unreadable or on another machine.
         """
-        from scalable.runs import read_run
-        from scalable.runs.report import report_on
+        from scalable.runs.reading import read_run
+        from scalable.runs.report.run_report import report_on
 
         path = self.run_path
         if path is None:

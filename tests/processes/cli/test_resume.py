@@ -7,8 +7,10 @@ import time
 
 import pytest
 
-from scalable.runs import RunDirectory
-from scalable.runs.report import build
+from scalable.runs.directory import RunDirectory
+from scalable.runs.overview import find_run
+from scalable.runs.reading import read_run
+from scalable.runs.summary import summarize
 
 MANIFEST = """\
 version: 1
@@ -107,7 +109,7 @@ def test_only_changed_calls_and_what_depends_on_them_run(workflow, ran, invoke, 
     assert (resumed["answered"], resumed["ran"]) == (4, 3)
     assert resumed["causes"] == {"changed code": 2, "without a kept result": 1}
     # The report of the run tells the same.
-    summary = build(project / ".scalable" / "runs", latest(project))
+    summary = summarize(read_run(find_run(project / ".scalable" / "runs", latest(project))))
     told = summary.remembered
     assert summary.tasks == {"succeeded": 3, "found": 4}
     assert (told.found, told.missed) == (4, 3)

@@ -1,6 +1,6 @@
 import pytest
 
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 
 
 @pytest.fixture

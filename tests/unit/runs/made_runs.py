@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scalable.runs import RunRecord
+from scalable.runs.reading import RunRecord
 
 START = 1767225600.0
 RUN_ID = "run-20260101T000000Z-climate-0a1b2c3d"

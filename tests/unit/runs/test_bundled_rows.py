@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.quantiles import quantile
-from scalable.runs import each_call
-from scalable.runs.calls import bundled
+from scalable.runs.calls import bundled, each_call
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 1.0)
 

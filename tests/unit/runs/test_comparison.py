@@ -4,7 +4,7 @@ import pytest
 
 from scalable.errors import RunError
 from scalable.model import Plan, ScalePlan
-from scalable.runs import RunRecord, summarize
+from scalable.runs.reading import RunRecord
 from scalable.runs.report.comparison import (
     LONGEST_NAME,
     compare,
@@ -13,6 +13,7 @@ from scalable.runs.report.comparison import (
 )
 from scalable.runs.report.human import said_time
 from scalable.runs.report.plans import render_plan
+from scalable.runs.summary import summarize
 
 PLAN = {
     "objective": "balance",

@@ -13,7 +13,8 @@ import pytest
 
 import scalable.runs.directory as directory_module
 from scalable.errors import RunError
-from scalable.runs import RunDirectory, amend_status, read_run
+from scalable.runs.directory import RunDirectory, amend_status
+from scalable.runs.reading import read_run
 
 PLAN = {"scale_plan": {"workers_by_tag": {"demeter": 2}}}
 
@@ -104,7 +105,7 @@ def test_close_waits_for_a_write_that_is_under_way(create, monkeypatch):
 
 WRITER = """
 import sys
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 run = RunDirectory.open(sys.argv[1])
 sys.stdin.read(1)
 for number in range(300):

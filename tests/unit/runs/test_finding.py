@@ -5,7 +5,7 @@ import json
 import pytest
 
 from scalable.errors import RunError
-from scalable.runs import find_run, list_runs
+from scalable.runs.overview import find_run, list_runs
 
 
 def make(runs_dir, name, started_at):

@@ -5,7 +5,10 @@ import logging
 
 import pytest
 
-from scalable.runs import CallRecord, WorkSpan, history, read_history
+from scalable.runs import history
+from scalable.runs.calls import WorkSpan
+from scalable.runs.history import read_history
+from scalable.runs.measurements import CallRecord
 
 
 def row(task_id, state, timestamp, name="sim", tag="model", **more):

@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
-from scalable.runs import amend_status, history, measurements, read_history
+from scalable.runs import history, measurements
+from scalable.runs.directory import amend_status
+from scalable.runs.history import read_history
 from scalable.runs.measurements import CALLS_OF_A_TASK
 
 FILE = "measurements.json"

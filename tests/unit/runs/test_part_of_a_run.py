@@ -2,7 +2,8 @@
 
 import pytest
 
-from scalable.runs import RunPart, summarize
+from scalable.runs.reading import RunPart
+from scalable.runs.summary import summarize
 
 
 def moved(task_id, *states):

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 import scalable.runs.reading as reading_module
-from scalable.runs import RunTail, read_run
+from scalable.runs.reading import RunTail, read_run
 
 
 def rewrite(run, **changes):

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from scalable.runs import RunRecord, report, summarize
+from scalable.runs.reading import RunRecord
+from scalable.runs.report.human import render_human
 from scalable.runs.streams import StoredRows
+from scalable.runs.summary import summarize
 
 START = 1767225600.0
 RUN = {
@@ -114,19 +116,19 @@ Record: /data/runs/run-20260101T000000Z-climate-0a1b2c3d
 
 
 def test_a_whole_report():
-    assert report.render_human(summarize(record())) == WHOLE
+    assert render_human(summarize(record())) == WHOLE
 
 
 def test_calls_that_failed_because_of_others_are_told():
     told = "Further tasks failed only because they need the result of one of these."
     summary = summarize(record())
-    assert told not in report.render_human(summary)
+    assert told not in render_human(summary)
     more = replace(summary, tasks={**summary.tasks, "failed": summary.failures.count + 1})
-    assert told in report.render_human(more)
+    assert told in render_human(more)
 
 
 def test_memory_that_was_not_measured_is_said_to_be_so():
-    text = report.render_human(summarize(record(measured=False)))
+    text = render_human(summarize(record(measured=False)))
     assert "\nPeak memory: not measured\n" in text
     assert "MiB" not in text
 
@@ -138,7 +140,7 @@ def test_an_interrupted_run_says_so_with_what_is_known(tmp_path):
         run={**RUN, "ended_at": None},
         artifacts=StoredRows(tmp_path / "artifacts.jsonl"),
     )
-    text = report.render_human(summarize(interrupted))
+    text = render_human(summarize(interrupted))
     assert "Status:   interrupted (its process stopped without closing the run; " in text
     assert "session 12.0 s up to the last record)" in text
     assert "Tasks:    10 succeeded, 2 failed" in text
@@ -147,13 +149,13 @@ def test_an_interrupted_run_says_so_with_what_is_known(tmp_path):
 
 def test_a_failed_run_says_why():
     run = {**RUN, "exit_code": 3, "error": "SystemExit: 3\ntraceback"}
-    text = report.render_human(summarize(replace(record(), run=run, status="failed")))
+    text = render_human(summarize(replace(record(), run=run, status="failed")))
     assert "Status:   failed (exit code 3)\nError:    SystemExit: 3\n" in text
 
 
 def test_an_empty_run():
     summary = summarize(RunRecord(path=Path("/runs/run-x"), run={}, status="running"))
-    text = report.render_human(summary)
+    text = render_human(summary)
     assert "Status:   running (the record is incomplete)" in text
     assert (
         "Started:  not known\nTime:     no task finished (session not known)\nTasks:    none\n"
@@ -190,7 +192,7 @@ def test_nothing_is_wider_than_the_page_or_moves_the_cursor():
             ],
         )
     )
-    lines = report.render_human(summary).splitlines()
+    lines = render_human(summary).splitlines()
     assert max(len(line) for line in lines) <= 100
     assert all(line.isprintable() for line in lines)
     assert sum("…" in line for line in lines) >= 10
@@ -202,7 +204,7 @@ def test_paths_are_whole_so_that_they_can_be_copied():
     path = "/" + "d" * 200 + "/plume.png"
     rows = [{"name": "x" * 200, "path": path}]
     summary = summarize(RunRecord(path=Path(path), run={}, status="failed", artifacts=rows))
-    text = report.render_human(summary)
+    text = render_human(summary)
     assert f": {path}\n" in text
     assert f"Record: {path}\n" in text
 
@@ -213,7 +215,7 @@ def test_many_task_names_are_cut_and_the_longest_come_first():
         for n in range(40)
     ]
     summary = summarize(RunRecord(path=Path("r"), run={}, status="failed", tasks=rows))
-    lines = report.render_human(summary).splitlines()
+    lines = render_human(summary).splitlines()
     start = lines.index("Duration:")
     assert lines[start + 2].split()[0] == "t39"
     assert lines[start + 32] == "  and 10 more task names (see the JSON report)"

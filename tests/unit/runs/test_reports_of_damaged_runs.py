@@ -6,9 +6,10 @@ import os
 import pytest
 
 from scalable.errors import RunError
-from scalable.runs import read_run, report
 from scalable.runs.history import read_history
 from scalable.runs.overview import run_overviews
+from scalable.runs.reading import read_run
+from scalable.runs.report.run_report import report_on
 
 ROW = {"task_id": "t-0", "task_name": "größe", "tag": "a", "worker": "a-0", "state": "succeeded"}
 ROW |= {"timestamp": 1767225601.0, "duration_s": 1.0, "queued_s": 0.0}
@@ -25,7 +26,7 @@ def run(run, monkeypatch):
 
 
 def page_of(path):
-    page = report.report_on(read_run(path)).to_html()
+    page = report_on(read_run(path)).to_html()
     assert page.endswith("</html>\n")
     return page
 

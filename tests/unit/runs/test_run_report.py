@@ -9,7 +9,9 @@ import pytest
 from made_runs import RUN_ID, START, call, made_record
 
 from scalable.palette import LIGHT
-from scalable.runs import RunRecord, report
+from scalable.runs.reading import RunRecord
+from scalable.runs.report.human import render_human
+from scalable.runs.report.run_report import report_on
 from scalable.runs.report.timeline import COLUMNS, ROWS, SHADES, SINGLE_CALLS
 from scalable.runs.report.usage import POINTS
 
@@ -27,7 +29,7 @@ def bars_of(row):
 def test_a_pool_tells_the_share_of_time_in_which_its_workers_had_calls():
     calls = [*(call(n) for n in range(10)), *(call(n, worker="a-1") for n in range(5))]
     plan = {"scale_plan": {"resources_by_tag": {"a": {"memory": "2G"}}}}
-    made = report.report_on(made_record(calls, plan=plan))
+    made = report_on(made_record(calls, plan=plan))
     (use,) = made.pools
     assert (use.tag, use.workers, use.connected_s, use.busy_s) == ("a", 2, 40.0, 15.0)
     assert use.share == pytest.approx(0.375)
@@ -37,14 +39,12 @@ def test_a_pool_tells_the_share_of_time_in_which_its_workers_had_calls():
 
 
 def test_overlapping_calls_of_one_worker_count_once():
-    (use,) = report.report_on(made_record([call(0), call(0.5), call(4)])).pools
+    (use,) = report_on(made_record([call(0), call(0.5), call(4)])).pools
     assert use.busy_s == pytest.approx(2.5)
 
 
 def test_few_tasks_are_shown_one_by_one_with_their_worker():
-    timeline = report.report_on(
-        made_record([call(0), call(19, worker="a-1", state="failed")])
-    ).timeline
+    timeline = report_on(made_record([call(0), call(19, worker="a-1", state="failed")])).timeline
     assert [label for label, _ in timeline["rows"]] == ["a-0", "a-1"]
     (first,), (second,) = map(bars_of, timeline["cells"])
     assert first == (0, COLUMNS / 20, 0, 0, SHADES)
@@ -60,7 +60,7 @@ def test_many_tasks_are_cells_whose_shade_is_the_share_of_busy_workers():
         | {"task_id": str(n), "duration_s": step / 2, "state": "succeeded" if n else "failed"}
         for n in range(count)
     ]
-    timeline = report.report_on(made_record(calls)).timeline
+    timeline = report_on(made_record(calls)).timeline
     row, other = map(bars_of, timeline["cells"])
     assert not other
     assert all((failed, shade) == (0, 2) for *_, failed, shade in row)
@@ -74,14 +74,14 @@ def test_many_workers_share_rows_and_every_worker_is_in_one():
         for tag, count in (("a", 900), ("b", 100))
         for n in range(count)
     ]
-    rows = report.report_on(made_record([call(0)], workers)).timeline["rows"]
+    rows = report_on(made_record([call(0)], workers)).timeline["rows"]
     assert len(rows) <= ROWS
     assert sum(int(label.split()[1]) for label, _ in rows) == 1000
 
 
 def test_ten_thousand_task_names_share_a_colour_beyond_the_most_important_ones():
     calls = [call(n / 1000, f"name-{n}") for n in range(10_000)]
-    made = report.report_on(made_record(calls))
+    made = report_on(made_record(calls))
     names = made.timeline["names"]
     assert [colour for _, colour in names].count(-1) == 1
     assert len(names) == len(LIGHT) + 1
@@ -96,7 +96,7 @@ def test_failures_with_one_cause_are_one_group_with_the_details_that_are_recorde
     ]
     failures += [{"failure_class": "ValueError", "message": "other", "count": 3, "details": {}}]
     failures += [{"failure_class": "E", "message": "end", "details": {"phase": "workflow"}}]
-    first, second = report.report_on(made_record(failures=failures)).to_dict()["report"]["causes"]
+    first, second = report_on(made_record(failures=failures)).to_dict()["report"]["causes"]
     assert (first["count"], first["message"]) == (12, "bad value 0")
     assert first["details"] == {"arguments": "(0,)"}
     assert first["calls"] == ["t-0", "t-1", "t-2", "t-3", "t-4"]
@@ -111,16 +111,16 @@ def test_the_longest_chain_follows_the_calls_for_which_others_waited():
         call(5, "model", after="long-0"),
         call(6, "write", after="model-5", duration_s=2.0),
     ]
-    chain = report.report_on(made_record(calls)).chain
+    chain = report_on(made_record(calls)).chain
     assert (chain.seconds, chain.calls) == (8.0, 3)
     assert chain.names == (("long", 1), ("model", 1), ("write", 1))
-    assert report.report_on(made_record([call(0)])).chain is None
+    assert report_on(made_record([call(0)])).chain is None
 
 
 def test_advice_names_memory_and_workers_that_were_not_needed():
     calls = [call(n, duration_s=0.5) for n in range(15)]
     plan = {"scale_plan": {"resources_by_tag": {"a": {"memory": "20G"}}}}
-    memory, workers = report.report_on(made_record(calls, plan=plan)).advice
+    memory, workers = report_on(made_record(calls, plan=plan)).advice
     assert memory.startswith("components.a.memory reserves 20G; 95 % of 15 tasks")
     assert workers.startswith("Workers of a had tasks in 19 % of their time")
     assert "1 worker instead of 2" in workers
@@ -128,7 +128,7 @@ def test_advice_names_memory_and_workers_that_were_not_needed():
 
 def test_advice_names_more_workers_where_all_were_busy():
     calls = [call(n, worker=f"a-{w}") | {"task_id": f"{n}{w}"} for n in range(20) for w in (0, 1)]
-    (sentence,) = report.report_on(made_record(calls)).advice
+    (sentence,) = report_on(made_record(calls)).advice
     assert "4 workers could shorten 20.0 s to about 10.0 s" in sentence
 
 
@@ -137,7 +137,7 @@ def test_advice_is_within_the_manifest_s_limit(tmp_path, most, advice):
     (tmp_path / "manifest.yaml").write_text(f"targets: {{local: {{max_workers: {most}}}}}\n")
     calls = [call(n, worker=f"a-{w}") | {"task_id": f"{n}{w}"} for n in range(20) for w in (0, 1)]
     record = made_record(calls, run={"target": "local"})
-    told = report.report_on(RunRecord(**{**vars(record), "path": tmp_path})).advice
+    told = report_on(RunRecord(**{**vars(record), "path": tmp_path})).advice
     assert [f"{advice} could shorten" in sentence for sentence in told] == [True] * bool(advice)
 
 
@@ -146,7 +146,7 @@ def test_the_environment_shows_the_manifest_without_values_of_variables(tmp_path
     (tmp_path / "manifest.yaml").write_text(text)
     run = {"versions": {"dask": "1.2"}, "machine": {"platform": "Linux", "cpus": 4}, "host": "h"}
     record = made_record(run=run)
-    made = report.report_on(RunRecord(**{**vars(record), "path": tmp_path}))
+    made = report_on(RunRecord(**{**vars(record), "path": tmp_path}))
     page = made.to_html()
     assert "TOKEN" in page
     assert "hunter2" not in page
@@ -154,8 +154,8 @@ def test_the_environment_shows_the_manifest_without_values_of_variables(tmp_path
 
 
 def test_one_object_is_text_page_part_and_json(tmp_path):
-    made = report.report_on(made_record([call(0)]))
-    assert str(made) == report.render_human(made.summary)
+    made = report_on(made_record([call(0)]))
+    assert str(made) == render_human(made.summary)
     part = made._repr_html_()
     assert part.startswith("<iframe ")
     assert 'sandbox="allow-scripts"' in part
@@ -172,7 +172,7 @@ def test_one_object_is_text_page_part_and_json(tmp_path):
 
 def test_the_page_has_the_same_tables_as_a_live_one_and_quantiles():
     calls = [call(n, "sim", duration_s=float(n)) for n in range(1, 12)]
-    data = data_of(report.report_on(made_record([*calls, call(15, state="failed")])).to_html())
+    data = data_of(report_on(made_record([*calls, call(15, state="failed")])).to_html())
     (table,) = [piece["table"] for piece in data["parts"]["tasks"] if "table" in piece]
     names = [column["name"] for column in table["columns"]]
     assert {"task", "progress", "done", "failed", "mean_run_time", "duration_s_q95"} <= set(names)
@@ -184,7 +184,7 @@ def test_the_page_has_the_same_tables_as_a_live_one_and_quantiles():
 
 
 def test_the_page_forbids_everything_but_its_own_script_and_style():
-    page = report.report_on(made_record([call(0)])).to_html()
+    page = report_on(made_record([call(0)])).to_html()
     policy = page.partition('Content-Security-Policy" content="')[2].partition('"')[0]
     assert policy.startswith("default-src &#x27;none&#x27;; style-src &#x27;sha256-")
     assert "unsafe" not in policy
@@ -201,7 +201,7 @@ def test_the_page_forbids_everything_but_its_own_script_and_style():
 
 def test_a_text_cannot_end_the_data_of_a_page():
     hostile = "</script><script>alert(1)</script>\u2028<!--"
-    made = report.report_on(made_record([call(0, hostile)], run={"error": hostile}))
+    made = report_on(made_record([call(0, hostile)], run={"error": hostile}))
     page = made.to_html()
     assert page.count("</script>") == page.count("<script") == 2
     assert "\u2028" not in page
@@ -210,6 +210,6 @@ def test_a_text_cannot_end_the_data_of_a_page():
 
 def test_a_run_without_anything_has_a_report():
     record = RunRecord(path=made_record().path, run={}, status="running")
-    made = report.report_on(record)
+    made = report_on(record)
     assert "No worker connected." in json.dumps(data_of(made.to_html()))
     assert made.advice == ()

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from scalable.model.overview import TaskCounts
-from scalable.runs import RunRecord, summarize
-from scalable.runs.summary import PoolSummary
+from scalable.runs.reading import RunRecord
+from scalable.runs.summary import PoolSummary, summarize
 
 RUN = {"run_id": "run-x", "started_at": "2026-01-01T00:00:00+00:00", "ended_at": None}
 START = 1767225600.0

@@ -71,7 +71,8 @@ def command(  # noqa: PLR0913 - what a user may say
     With --output plan.json, the file contains the plan, and manifest.lock is written next to it.
     """
     if run is not None:
-        from scalable.runs import find_run, read_run
+        from scalable.runs.overview import find_run
+        from scalable.runs.reading import read_run
         from scalable.runs.report.comparison import compare, render_comparison
 
         comparison = compare(read_run(find_run(settings.runs_dir(), run)))

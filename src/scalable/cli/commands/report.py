@@ -9,8 +9,12 @@ import click
 from scalable import settings
 from scalable.cli.options import Command, runs_dir_option
 from scalable.cli.output import Result
-from scalable.runs import find_run, read_run, report, summarize
+from scalable.runs.overview import find_run
+from scalable.runs.reading import read_run
 from scalable.runs.report.comparison import compare_runs, render_two_runs
+from scalable.runs.report.human import failed_json, render_failed, render_human
+from scalable.runs.report.run_report import report_on
+from scalable.runs.summary import summarize
 
 HTML = "html"
 _SUFFIXES = frozenset({".html", ".htm"})
@@ -63,9 +67,9 @@ def command(  # noqa: PLR0913 - what a user may say
     if failed:
         if as_page:
             raise click.UsageError("--failed has no HTML output: leave out --format html")
-        return Result(report.render_failed(record, every=every), report.failed_json(record))
+        return Result(render_failed(record, every=every), failed_json(record))
     if as_page:
-        return Result(report.report_on(record).to_html(), {})
+        return Result(report_on(record).to_html(), {})
     if as_json:
-        return Result("", report.report_on(record).to_dict())
-    return Result(report.render_human(summarize(record)), {})
+        return Result("", report_on(record).to_dict())
+    return Result(render_human(summarize(record)), {})

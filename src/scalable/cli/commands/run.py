@@ -30,19 +30,13 @@ from scalable.clusters.services import READY_TIMEOUT_S, wait_until_ready
 from scalable.errors import RunError
 from scalable.model import Plan, names
 from scalable.records import ClusterDirectory, find
-from scalable.runs import (
-    EndStatus,
-    RunPart,
-    Summary,
-    amend_status,
-    read_run,
-    report,
-    require_writable,
-    summarize,
-)
+from scalable.runs.directory import EndStatus, amend_status, require_writable
 from scalable.runs.overview import LATEST
+from scalable.runs.reading import RunPart, read_run
+from scalable.runs.report.human import render_human
 from scalable.runs.report.plans import after_startup
 from scalable.runs.streams import StoredRows, stream_path
+from scalable.runs.summary import Summary, summarize
 from scalable.session.displays import Display, LiveDisplay
 from scalable.session.request import Request
 from scalable.units import format_duration
@@ -420,13 +414,13 @@ def _reports(
             # Its session was closed normally.
             if code and not attached and read_run(run).status == "completed":
                 amend_status(run, failed, code)
-            summaries.append(report.build(run.parent, run.name))
+            summaries.append(summarize(read_run(run)))
         except RunError as error:
             output.note(f"could not create a report of {run}: {error}")
     if not runs:
         output.note("no run was recorded")
     data = {"exit_code": code, "reports": [summary.to_dict() for summary in summaries]}
-    return [report.render_human(summary) for summary in summaries], data
+    return [render_human(summary) for summary in summaries], data
 
 
 def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:

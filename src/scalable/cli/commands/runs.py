@@ -12,7 +12,7 @@ import click
 from scalable import settings
 from scalable.cli.options import DURATION, Command, Removal, removal_options, runs_dir_option
 from scalable.cli.output import Output, Result
-from scalable.runs import RunOverview, chosen_runs, remove_runs, run_overviews
+from scalable.runs.overview import RunOverview, chosen_runs, remove_runs, run_overviews
 from scalable.units import counted, format_amount, format_duration
 from scalable.views.tables import fitted, text_table
 

@@ -30,7 +30,7 @@ from scalable.protocol.importing import Importer
 from scalable.protocol.operations import STORAGE
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
-from scalable.runs import RunDirectory
+from scalable.runs.directory import RunDirectory
 from scalable.runs.streams import LOGS
 from scalable.scaling.waterfall import Waterfall
 from scalable.scheduler.controller import Controller

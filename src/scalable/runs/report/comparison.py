@@ -13,7 +13,8 @@ from scalable.model import MemoryAdvice
 from scalable.model.plan import confidence_in_words
 from scalable.planning import judge_memory
 from scalable.quantiles import quantile
-from scalable.runs import RecordedTasks, RunRecord, Summary, summary_of
+from scalable.runs.calls import RecordedTasks
+from scalable.runs.reading import RunRecord
 from scalable.runs.report.advice import said_memory
 from scalable.runs.report.environment import environment_of
 from scalable.runs.report.timeline import (
@@ -26,6 +27,7 @@ from scalable.runs.report.timeline import (
 )
 from scalable.runs.report.usage import LONGEST_NAME, Peaks, most_at_once, reserved_memory
 from scalable.runs.streams import Row, in_parts
+from scalable.runs.summary import Summary, summary_of
 from scalable.units import format_amount, format_bytes, format_duration
 from scalable.views.columns import TaskRow
 from scalable.views.tables import Table, fitted, text_table

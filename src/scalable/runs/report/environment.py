@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from scalable.files import read_regular
-from scalable.runs import RunRecord
+from scalable.runs.reading import RunRecord
 from scalable.runs.report.timeline import mapping, number, text
 from scalable.storage import without_secrets
 

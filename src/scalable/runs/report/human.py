@@ -10,17 +10,11 @@ from itertools import islice
 from typing import Any
 
 from scalable.harmless import one_line
-from scalable.runs import (
-    CostSummary,
-    FailedRow,
-    FailureCause,
-    PoolSummary,
-    RunRecord,
-    Summary,
-    causes,
-)
 from scalable.runs.calls import FOUND
+from scalable.runs.failed import FailedRow, FailureCause, causes
+from scalable.runs.reading import RunRecord
 from scalable.runs.report.usage import task_rows
+from scalable.runs.summary import CostSummary, PoolSummary, Summary
 from scalable.units import counted, format_amount, format_bytes, format_duration
 from scalable.views.cluster_text import BLOCKS, cache_in_words, reason_rows, titled
 from scalable.views.columns import TASKS

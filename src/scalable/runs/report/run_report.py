@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from scalable.harmless import one_line
-from scalable.runs import FailureCause, PoolSummary, RunRecord, Summary, causes, summary_of
+from scalable.runs.failed import FailureCause, causes
+from scalable.runs.reading import RunRecord
 from scalable.runs.report.advice import Chain, advise, longest_chain
 from scalable.runs.report.comparison import (
     Comparison,
@@ -36,7 +37,7 @@ from scalable.runs.report.usage import (
     pool_uses,
     task_rows,
 )
-from scalable.runs.summary import counts_of, epoch
+from scalable.runs.summary import PoolSummary, Summary, counts_of, epoch, summary_of
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import cache_in_words, reason_rows, reasons_in_words
 from scalable.views.columns import DECISIONS, TASKS, DecisionRow, TaskRow

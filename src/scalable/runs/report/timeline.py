@@ -8,7 +8,8 @@ from sys import intern
 from typing import Any, NamedTuple
 
 from scalable.palette import LIGHT, numbers_of
-from scalable.runs import REASON_LOST, RunRecord
+from scalable.runs.reading import RunRecord
+from scalable.runs.summary import REASON_LOST
 from scalable.views.tables import fitted
 
 #: Recorded numbers larger than this are ignored, because their products would overflow.

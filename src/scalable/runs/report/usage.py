@@ -9,8 +9,9 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from scalable.quantiles import quantile
-from scalable.runs import CostSummary, RunRecord, Summary
+from scalable.runs.reading import RunRecord
 from scalable.runs.report.timeline import Presence, Span, mapping, number, text
+from scalable.runs.summary import CostSummary, Summary
 from scalable.units import parse_bytes
 from scalable.views.columns import TaskRow
 from scalable.views.tables import Column, Listing, fitted
