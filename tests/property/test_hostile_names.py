@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.comparison import compare_runs, render_two_runs
+from scalable.runs.report.comparison import render_two_runs
 from scalable.runs.report.run_report import report_on
 
 START = 1767225600.0
@@ -89,7 +89,7 @@ def check(text, place, plain):
     assert page.count("</script>") == 2
     assert all(char.isprintable() or char in "\n\t" for char in page)
     assert len(page) < 400_000
-    for shown in (str(made), render_two_runs(compare_runs(record, record))):
+    for shown in (str(made), render_two_runs(made.compared_with(made))):
         assert not {unicodedata.category(char) for char in shown if char != "\n"} & CONTROLS
     page.encode()
 

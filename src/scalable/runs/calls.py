@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, isnan, nan
 from sys import intern
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 from scalable.model.cache_outcomes import CacheOutcome
 from scalable.model.overview import MEASUREMENTS, Measurement
+from scalable.runs.streams import Row, mapping, number, text
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 #: State of a cache hit. Such tasks are counted from cache outcomes instead of these rows, since a
@@ -20,24 +22,47 @@ FOUND = "found"
 _UNKNOWN_REASON = "reason not known"
 # Largest number of restarted tasks in one row. Larger numbers are treated as damage.
 _MOST_REPEATS = 1_000_000
-# Larger numbers cannot be measurements, and their products would overflow.
-_LARGEST = 1e100
 
-#: (name of a task, or None if only its id is known; tags that the task has had).
-_Kind = tuple[str | None, frozenset[str]]
+#: (name of a task, or None if only its id is known; tags that the task has had, the latest last).
+_Kind = tuple[str | None, tuple[str, ...]]
+
+
+class Span(NamedTuple):
+    """Task (or bundle) on a worker, with its times in epoch seconds and its name."""
+
+    worker: str
+    begin: float
+    end: float
+    name: str
+    tag: str
+    failed: bool
+    #: Seconds in the queue before ``begin``.
+    queued_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Tasks that could run only one after the other."""
+
+    #: Sum of their running times.
+    seconds: float
+    calls: int
+    #: Pairs of a task name and its number of tasks in the chain, in order of first appearance.
+    names: tuple[tuple[str, int], ...]
 
 
 class RecordedTasks:
     """Tasks of a run, kept in columns. An id may stand for a bundle: several tasks sent as one.
-    Tasks are numbered in the order of their first rows. Each takes about 200 bytes.
+    Tasks are numbered in the order of their first rows. Each takes about 200 bytes, and about as
+    much again with ``spans``.
     """
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, rows: Iterable[Row] = (), *, spans: bool = False) -> None:
         self._latest = -inf
-        #: Span of all tasks.
-        self.work = WorkSpan()
+        #: First submission, and last finish that was not a cancellation.
+        self._first, self._last_end = inf, -inf
         self._numbers: dict[str, int] = {}
-        self._kinds: list[_Kind] = [(None, frozenset())]
+        self._kinds: list[_Kind] = [(None, ())]
         self._kind_numbers = {self._kinds[0]: 0}
         self._kind = array("i")
         #: Transition table: (kind, name and tag of the next row) to new kind.
@@ -45,27 +70,37 @@ class RecordedTasks:
         self._last: list[str] = []
         self._final: list[str] = []
         self._starts = array("i")
-        self._measured = {measurement.key: array("d") for measurement in MEASUREMENTS}
+        #: Time of the final row, -inf if it is not known.
+        self.ended = array("d")
+        #: Measurements by key. NaN stands for unknown values.
+        self.measurements = {key: array("d") for key in (*_KEYS, "input_bytes")}
         self._bundles: dict[int, Bundled] = {}
         self._reasons: dict[int, list[str]] = {}
-        self.add(rows)
+        #: Numbers of tasks and of those for which they waited last.
+        self._after: dict[int, int] = {}
+        #: Spans of tasks that are not running, and the last rows of those that are.
+        self._spans: list[Span] | None = [] if spans else None
+        self._running: dict[int, Row] = {}
+        self._read(rows)
 
     @property
     def last_moment(self) -> float | None:
         """Latest timestamp of all rows in epoch seconds, or None without rows."""
         return None if self._latest == -inf else self._latest
 
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add the next rows of ``tasks.jsonl``. Rows without the required keys are skipped."""
+    def _read(self, rows: Iterable[Row]) -> None:
+        """Read the rows of ``tasks.jsonl``. Rows without the required keys are skipped."""
         # Every row of a record comes here: local names are faster.
         numbers, kinds, moves, last = self._numbers, self._kind, self._moves, self._last
-        latest, work = self._latest, self.work
         for row in rows:
             get = row.get
-            moment, task_id, state = get("timestamp"), get("task_id"), get("state")
-            if isinstance(moment, (float, int)) and latest < moment < _LARGEST:
-                latest = moment
-            work.add_state(state, moment)
+            moment, task_id, state = number(get("timestamp")), get("task_id"), get("state")
+            if moment is not None:
+                self._latest = max(self._latest, moment)
+                if state == "submitted":
+                    self._first = min(self._first, moment)
+                elif state in ("succeeded", "failed"):
+                    self._last_end = max(self._last_end, moment)
             if not isinstance(task_id, str) or not isinstance(state, str):
                 continue
             call = numbers.get(task_id)
@@ -75,21 +110,22 @@ class RecordedTasks:
             try:
                 kinds[call] = moves[before, name, tag]
             except (KeyError, TypeError):  # values of damaged rows may be of any type
-                kinds[call] = self._move(before, text_in(row, "task_name"), text_in(row, "tag"))
+                kinds[call] = self._move(before, text(name), text(tag))
             if state == RERUN:
                 self._begin_again(call, row)
                 continue
             last[call] = state = intern(state)
             if state in FINAL_STATES:
-                self._end(call, state, row)
+                self._end(call, state, moment, row)
             elif state == "running":
                 self._starts[call] += 1
-        self._latest = latest
+                if self._spans is not None:
+                    self._running[call] = row
 
-    def _begin_again(self, call: int, row: Mapping[str, Any]) -> None:
+    def _begin_again(self, call: int, row: Row) -> None:
         count = row.get("count")
         many = count if isinstance(count, int) and 0 < count < _MOST_REPEATS else 1
-        why = text_in(row, "reason") or _UNKNOWN_REASON
+        why = text(row.get("reason")) or _UNKNOWN_REASON
         self._reasons.setdefault(call, []).extend([why] * many)
 
     def _new(self, task_id: str) -> int:
@@ -98,28 +134,40 @@ class RecordedTasks:
         self._last.append("")
         self._final.append("")
         self._starts.append(0)
-        for column in self._measured.values():
+        self.ended.append(-inf)
+        for column in self.measurements.values():
             column.append(nan)
         return call
 
     def _move(self, before: int, name: str | None, tag: str | None) -> int:
         was, tags = self._kinds[before]
-        kind = (was if name is None else name, tags if tag is None else tags | {tag})
+        if tag is not None:
+            tags = (*(each for each in tags if each != tag), tag)
+        kind = (was if name is None else name, tags)
         number = self._kind_numbers.setdefault(kind, len(self._kinds))
         if number == len(self._kinds):
             self._kinds.append(kind)
         self._moves[before, name, tag] = number
         return number
 
-    def _end(self, call: int, state: str, row: Mapping[str, Any]) -> None:
+    def _end(self, call: int, state: str, moment: float | None, row: Row) -> None:
         self._final[call] = state
-        for key, column in self._measured.items():
-            column[call] = _or_nan(row.get(key))
+        self.ended[call] = -inf if moment is None else moment
+        for key, column in self.measurements.items():
+            value = number(row.get(key))
+            column[call] = nan if value is None else value
         many = bundled(row) if "calls" in row else None
         if many is not None:
             self._bundles[call] = many
         elif self._bundles:
             self._bundles.pop(call, None)
+        if "after" in row:
+            self._after[call] = self._numbers.get(text(row["after"]) or "", -1)
+        if self._spans is not None:
+            self._running.pop(call, None)
+            duration = self.measurements["duration_s"][call]
+            if moment is not None and duration >= 0:
+                self._spans += _span(row, moment - duration, moment)
 
     # Results -------------------------------------------------------------------------------------
 
@@ -130,6 +178,25 @@ class RecordedTasks:
             name = self._kinds[kind][0]
             found.setdefault(task_id if name is None else name, array("i")).append(call)
         return dict(found)
+
+    def succeeded(self) -> dict[tuple[str | None, str | None], Sequence[int]]:
+        """Map the latest tag and the name of successful tasks to their numbers."""
+        found: dict[tuple[str | None, str | None], array[int]] = {}
+        for call, state in enumerate(self._final):
+            if state == "succeeded":
+                name, tags = self._kinds[self._kind[call]]
+                found.setdefault((tags[-1] if tags else None, name), array("i")).append(call)
+        return dict(found)
+
+    def durations(self, call: int) -> Sequence[float]:
+        """Return the running seconds of a successful task, or of those of its bundle."""
+        many, duration = self._bundles.get(call), self.measurements["duration_s"][call]
+        if many is None:
+            return () if isnan(duration) else (duration,)
+        return many.durations_s[: many.calls - many.failed]
+
+    def is_bundle(self, call: int) -> bool:
+        return call in self._bundles
 
     def tags(self, calls: Iterable[int]) -> set[str]:
         kinds = {self._kind[call] for call in calls}
@@ -154,7 +221,7 @@ class RecordedTasks:
 
     def measured(self, measurement: Measurement, calls: Iterable[int]) -> list[float]:
         """Return the measured values of tasks, including those in bundles."""
-        key, column = measurement.key, self._measured[measurement.key]
+        key, column = measurement.key, self.measurements[measurement.key]
         found: list[float] = []
         for call in calls:
             value, many = column[call], self._bundles.get(call)
@@ -176,41 +243,27 @@ class RecordedTasks:
             if self._starts[call] > 1 or call in self._reasons
         }
 
+    def spans(self, until: float) -> list[Span]:
+        """Return the spans, if they were asked for. Those of running tasks end at ``until``."""
+        running = [
+            span
+            for row in self._running.values()
+            if (begin := number(row.get("timestamp"))) is not None and begin <= until
+            for span in _span(row, begin, until)
+        ]
+        return (self._spans or []) + running
 
-class WorkSpan:
-    """Time from the first submission of a run's tasks to their last finish."""
-
-    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._submitted, self._ended = inf, -inf
-        self.add(rows)
-
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        for row in rows:
-            self.add_state(row.get("state"), row.get("timestamp"))
-
-    def add_state(self, state: object, moment: object) -> None:
-        """Add a task's state and its time in epoch seconds. Other values are ignored."""
-        if state == "submitted":
-            if isinstance(moment, (float, int)) and -_LARGEST < moment < self._submitted:
-                self._submitted = moment
-        elif (
-            state in ("succeeded", "failed")
-            and isinstance(moment, (float, int))
-            and self._ended < moment < _LARGEST
-        ):
-            self._ended = moment
-
-    def parts(self, workers: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
+    def work_parts(self, workers: Iterable[Row]) -> tuple[float, float] | None:
         """Return the seconds of start-up, and from then to the last finish. None without tasks.
         Start-up lasts from the first request of a worker, or the first submission if no worker was
         requested before, until the first worker has connected.
         """
-        begin, end = self._submitted, self._ended
+        begin, end = self._first, self._last_end
         if begin == inf or end == -inf:
             return None
         moments: dict[str, list[float]] = {"requested": [], "started": []}
         for row in workers:
-            event, moment = row.get("event"), number_in(row, "timestamp")
+            event, moment = row.get("event"), number(row.get("timestamp"))
             if moment is not None and event in ("requested", "started"):
                 moments[event].append(moment)
         connected = min(moments["started"], default=begin)
@@ -218,31 +271,46 @@ class WorkSpan:
         first = min(max(begin, connected), max(begin, end))
         return before + first - begin, max(0.0, end - first)
 
-    def seconds(self, workers: Iterable[Mapping[str, Any]]) -> float | None:
-        """Return the seconds of both parts together, or None without tasks."""
-        parts = self.parts(workers)
-        return None if parts is None else sum(parts)
+    def longest_chain(self) -> Chain | None:
+        """Return the chain with the longest running time, or None without dependent tasks.
+        A chain leads from each task to the input task that finished last (``after`` in its row).
+        """
+        if not self._after:
+            return None
+        lengths: dict[int, float] = {}
+        before: dict[int, int] = {}
+        durations = self.measurements["duration_s"]
+        done = (call for call, state in enumerate(self._final) if state == "succeeded")
+        for call in sorted(done, key=self.ended.__getitem__):
+            if isnan(durations[call]):
+                continue
+            after = self._after.get(call, -1)
+            if after in lengths:
+                before[call] = after
+            lengths[call] = durations[call] + lengths.get(after, 0.0)
+        if not before:
+            return None
+        calls = [max(before, key=lengths.__getitem__)]
+        while calls[-1] in before:
+            calls.append(before[calls[-1]])
+        ids = list(self._numbers)
+        names = Counter(self._kinds[self._kind[call]][0] or ids[call] for call in reversed(calls))
+        return Chain(lengths[calls[0]], len(calls), tuple(names.items()))
 
 
-def number_in(row: Mapping[str, Any], key: str, most: float = _LARGEST) -> float | None:
-    """Return a number in a row, or None for other values and for magnitudes from ``most`` on."""
-    value = row.get(key)
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return None
-    return value if -most < value < most else None
+#: Keys of the measurements of tasks.
+_KEYS = tuple(measurement.key for measurement in MEASUREMENTS)
 
 
-def _or_nan(value: object) -> float:
-    """Return a measured number, or NaN for another value or too large a number."""
-    if isinstance(value, (float, int)) and -_LARGEST < value < _LARGEST:
-        return nan if isinstance(value, bool) else value
-    return nan
-
-
-def text_in(row: Mapping[str, Any], key: str) -> str | None:
-    """Return a string of a row, or None for any other value."""
-    value = row.get(key)
-    return value if isinstance(value, str) else None
+def _span(row: Row, begin: float, end: float) -> list[Span]:
+    worker = row.get("worker")
+    if not isinstance(worker, str):
+        return []
+    # Millions of spans share their strings.
+    name = intern(text(row.get("task_name")) or text(row.get("task_id")) or "")
+    tag, failed = intern(text(row.get("tag")) or ""), row.get("state") == "failed"
+    queued_s = max(0.0, number(row.get("queued_s")) or 0.0)
+    return [Span(intern(worker), begin, end, name, tag, failed, queued_s)]
 
 
 # Bundled ------------------------------------------------------------------------------------------
@@ -261,9 +329,7 @@ class Bundled(NamedTuple):
 
 def bundled(row: Mapping[str, Any]) -> Bundled | None:
     """Return the tasks of a bundle from its row, or None for any other row."""
-    told = row.get("calls")
-    if not isinstance(told, Mapping):
-        return None
+    told = mapping(row.get("calls"))
     try:
         count, failed, total = int(told["count"]), int(told["failed"]), float(told["total_s"])
         cancelled = max(0, int(told.get("cancelled", 0)))
@@ -287,17 +353,6 @@ def _between(known: Sequence[tuple[float, float]], share: float) -> float:
             return below[1] + part * (above[1] - below[1])
         below = above
     return below[1]
-
-
-def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows. A bundle's last row is replaced by one row for each successful task."""
-    for row in rows:
-        calls = bundled(row)
-        if calls is None:
-            yield row
-            continue
-        for duration_s in calls.durations_s[: calls.calls - calls.failed]:
-            yield {**row, "duration_s": duration_s, "calls": None}
 
 
 # Reasons for which tasks run again ----------------------------------------------------------------
@@ -329,11 +384,11 @@ def outcomes_in(
 ) -> Iterator[tuple[str, str | None, CacheOutcome]]:
     """Yield task name, tag and outcome of each valid row."""
     for row in rows:
-        name, tag = row.get("task_name"), row.get("tag")
-        if not isinstance(name, str):
+        name = text(row.get("task_name"))
+        if name is None:
             continue
         try:
             outcome = CacheOutcome.from_message(row)
         except (KeyError, TypeError, ValueError, OverflowError):
             continue
-        yield name, tag if isinstance(tag, str) else None, outcome
+        yield name, text(row.get("tag")), outcome

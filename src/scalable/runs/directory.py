@@ -23,7 +23,7 @@ from scalable.files import check_not_planted, write_json, write_private, write_w
 from scalable.liveness import identify_process
 from scalable.runs.calls import RecordedTasks
 from scalable.runs.history import MEASURED, write_measurements
-from scalable.runs.measurements import RunMeter
+from scalable.runs.measurements import measure
 from scalable.runs.reading import RunRecord, read_run
 from scalable.runs.streams import (
     LOCK_FILE,
@@ -33,7 +33,6 @@ from scalable.runs.streams import (
     STREAMS,
     SUMMARY_FILE,
     encode_row,
-    in_parts,
     stream_path,
     write_fully,
 )
@@ -188,17 +187,15 @@ def amend_status(
 def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
     run = {**record.run, "ended_at": record.run.get("ended_at") or _iso(datetime.now(UTC))}
     run.update(changes)
-    calls, meter = RecordedTasks(), RunMeter(record.workers, sampled=True)
-    for rows in in_parts(record.tasks):
-        calls.add(rows)
-        meter.add(rows)
+    calls = RecordedTasks(record.tasks)
     summary = summary_of(replace(record, run=run, status=run["status"]), calls)
     run["failed_tasks"] = summary.tasks.get("failed", 0)
     # The status is written first, because the summary can be recreated from the record.
     write_json(record.path / RUN_FILE, run)
     write_json(record.path / SUMMARY_FILE, summary.to_dict())
     sizes = {stream: getattr(record, stream).size for stream in MEASURED}
-    write_measurements(record.path, meter.measurements(record.remembered), sizes)
+    measured = measure(calls, record.workers, record.remembered, sampled=True)
+    write_measurements(record.path, measured, sizes)
 
 
 def _new_run(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from scalable.frames import own_frame_in
 from scalable.model import FailureDetails
 from scalable.model.codec import Noun
+from scalable.runs.streams import Row, mapping, number, text
 from scalable.views.columns import cause_of
 
 
@@ -46,31 +46,30 @@ class FailureCause:
     failures: tuple[FailedRow, ...]
 
 
-def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
+def failed_rows(rows: Iterable[Row]) -> Iterator[FailedRow]:
     """Yield the failures in rows of ``failures.jsonl``, without the error of the script itself."""
     for row in rows:
-        told = row.get("details")
-        details = told if isinstance(told, Mapping) else {}
+        details = mapping(row.get("details"))
         if details.get("phase") == "workflow":
             continue
-        count, stamp, position = row.get("count"), row.get("timestamp"), details.get("position")
-        trace = text_or_none(details.get("traceback"))
+        count, position = row.get("count"), details.get("position")
+        trace = text(details.get("traceback"))
         known = FailureDetails.from_dict(details)
         yield FailedRow(
-            failure_class=text_or_none(row.get("failure_class")) or "unknown",
-            message=text_or_none(row.get("message")) or "",
-            timestamp=stamp if isinstance(stamp, (int, float)) else None,
+            failure_class=text(row.get("failure_class")) or "unknown",
+            message=text(row.get("message")) or "",
+            timestamp=number(row.get("timestamp")),
             count=count if isinstance(count, int) and count > 0 else 1,
-            task_id=text_or_none(details.get("task_id")),
-            task_name=text_or_none(details.get("task_name")),
-            tag=text_or_none(details.get("tag")),
+            task_id=text(details.get("task_id")),
+            task_name=text(details.get("task_name")),
+            tag=text(details.get("tag")),
             position=position if isinstance(position, int) else None,
             details=replace(known, frame=known.frame or own_frame_in(trace or "")),
             traceback=trace,
         )
 
 
-def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[FailureCause, ...]:
+def causes(rows: Iterable[Row]) -> tuple[FailureCause, ...]:
     """Group failures by cause, the most frequent cause first."""
     groups: dict[str, list[FailedRow]] = {}
     for failed in failed_rows(rows):
@@ -87,8 +86,3 @@ def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[FailureCause, ...]:
         for group in groups.values()
     ]
     return tuple(sorted(found, key=lambda cause: -cause.count))
-
-
-def text_or_none(value: object) -> str | None:
-    """Return a value of a row if it is a string."""
-    return value if isinstance(value, str) else None

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from scalable.files import open_regular, read_regular, write_private
-from scalable.runs.calls import number_in
-from scalable.runs.measurements import MOST, CallRecord, Measurements, NameSpan, RunMeter
+from scalable.runs.calls import RecordedTasks
+from scalable.runs.measurements import CallRecord, Measurements, NameSpan, measure
 from scalable.runs.streams import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
     RUN_FILE,
     decode_object,
     encode_row,
+    number,
     stream_path,
 )
 
@@ -57,7 +58,7 @@ class EarlierRun:
     spans: Mapping[tuple[str, str], NameSpan] = field(default_factory=dict)
     #: Pairs of a tag and the seconds from the request of a worker until it connected.
     startups_s: tuple[tuple[str, float], ...] = ()
-    #: Result of :meth:`.WorkSpan.seconds`, or None if only a part of the run was read.
+    #: Seconds from the start-up to the last finish, or None if only a part of the run was read.
     span_s: float | None = None
     #: Predicted time of the run's plan. None if the plan guessed counts or durations, or cache hits
     #: were unexpected: such runs do not show how good predictions are.
@@ -124,9 +125,7 @@ def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
     rows, whole, size = _tail(stream_path(directory, "tasks"), most)
     workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
     remembered, _, _ = _tail(stream_path(directory, "remembered"), BYTES_OF_A_RUN)
-    meter = RunMeter(workers)
-    meter.add(rows)
-    return meter.measurements(remembered, whole=whole), size
+    return measure(RecordedTasks(rows), workers, remembered, whole=whole), size
 
 
 def _written(directory: Path) -> tuple[Measurements, int] | None:
@@ -169,8 +168,8 @@ def _size(path: Path) -> int:
 def _earlier_run(directory: Path, run: Mapping[str, Any], measured: Measurements) -> EarlierRun:
     plan = decode_object(_read(directory / PLAN_FILE)) or {}
     guessed = _guessed(plan) or measured.has_hits
-    predicted = None if guessed else number_in(plan, "predicted_time_s", MOST)
-    usual = number_in(plan, "overhead", MOST)
+    predicted = None if guessed else number(plan.get("predicted_time_s"))
+    usual = number(plan.get("overhead"))
     return EarlierRun(
         run_id=directory.name,
         target=str(run.get("target")),

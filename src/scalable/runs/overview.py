@@ -17,10 +17,16 @@ from scalable.errors import RunError
 from scalable.files import read_regular
 from scalable.liveness import SILENCE_S
 from scalable.model.codec import Noun
-from scalable.runs.calls import number_in
-from scalable.runs.failed import text_or_none
 from scalable.runs.reading import last_write, read_run, read_status
-from scalable.runs.streams import RUN_FILE, SUMMARY_FILE, decode_object, stream_path
+from scalable.runs.streams import (
+    RUN_FILE,
+    SUMMARY_FILE,
+    decode_object,
+    mapping,
+    number,
+    stream_path,
+    text,
+)
 from scalable.runs.summary import epoch, summarize
 
 logger = logging.getLogger("scalable.runs")
@@ -72,17 +78,16 @@ def _overview(path: Path) -> RunOverview:
     summary = _summary(path, state)
     tasks = summary.get("tasks")
     states = tasks if isinstance(tasks, dict) else None
-    cost = summary.get("cost")
-    paid = cost if isinstance(cost, dict) else {}
+    paid = mapping(summary.get("cost"))
     return RunOverview(
         run_id=path.name,
-        project=text_or_none(run.get("project")) or "",
-        target=text_or_none(run.get("target")) or "",
+        project=text(run.get("project")) or "",
+        target=text(run.get("target")) or "",
         state=state,
-        started_at=text_or_none(run.get("started_at")),
-        duration_s=number_in(summary, "duration_s"),
-        cost=number_in(paid, "actual"),
-        currency=text_or_none(paid.get("currency")),
+        started_at=text(run.get("started_at")),
+        duration_s=number(summary.get("duration_s")),
+        cost=number(paid.get("actual")),
+        currency=text(paid.get("currency")),
         calls=None if states is None else sum(_count(value) for value in states.values()),
         failed=None if states is None else _count(states.get("failed")),
         path=str(path),

@@ -16,7 +16,7 @@ from typing import Any
 from scalable.errors import RunError
 from scalable.files import read_regular
 from scalable.liveness import process_gone
-from scalable.runs.calls import FINAL_STATES, FOUND, text_in
+from scalable.runs.calls import FINAL_STATES, FOUND
 from scalable.runs.streams import (
     LOCK_FILE,
     PLAN_FILE,
@@ -25,7 +25,9 @@ from scalable.runs.streams import (
     Row,
     StoredRows,
     decode_object,
+    mapping,
     stream_path,
+    text,
 )
 
 
@@ -96,28 +98,6 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
         )
     except OSError as error:
         raise RunError(f"cannot read the run in {directory}: {error}") from error
-
-
-class RunTail:
-    """Reader of the rows that are added to a run. Its ``.jsonl`` files may not exist yet."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._directory = Path(path)
-        self._offsets = dict.fromkeys(STREAMS, 0)
-
-    def poll(self) -> dict[str, list[Row]]:
-        """Return each stream's complete rows since the last poll. Invalid lines are skipped."""
-        return {stream: list(self.added(stream)) for stream in STREAMS}
-
-    def added(self, stream: str) -> Iterable[Row]:
-        """Return the rows written to one stream since the last poll."""
-        path, begin = stream_path(self._directory, stream), self._offsets[stream]
-        try:
-            rows = StoredRows(path, begin, complete=True)
-        except RunError:
-            return ()
-        self._offsets[stream] = rows.end
-        return rows
 
 
 def read_status(directory: Path) -> tuple[Row, str]:
@@ -227,14 +207,14 @@ class RunPart:
 
     def _is_own(self, row: Row) -> bool:
         """Return False for rows of tasks that were submitted before the part, otherwise True."""
-        return text_in(row, "task_id") not in self._others
+        return text(row.get("task_id")) not in self._others
 
 
 def _follow(unended: set[str | None], rows: Iterable[Row]) -> set[str | None]:
     """Update the set of unfinished tasks from rows, and return it."""
     for row in rows:
-        task_id = text_in(row, "task_id")
-        if text_in(row, "state") in _ENDED:
+        task_id = text(row.get("task_id"))
+        if text(row.get("state")) in _ENDED:
             unended.discard(task_id)
         elif task_id is not None:
             unended.add(task_id)
@@ -253,5 +233,4 @@ def _present(rows: Iterable[Row]) -> list[Row]:
 
 
 def _task_of(failure: Mapping[str, Any]) -> str | None:
-    details = failure.get("details")
-    return text_in(details, "task_id") if isinstance(details, Mapping) else None
+    return text(mapping(failure.get("details")).get("task_id"))

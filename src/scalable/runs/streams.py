@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 
@@ -54,8 +53,8 @@ MANIFEST_FILE = "manifest.yaml"
 LOGS = "logs"
 #: Bytes that are read at once.
 _BUFFERED = 1 << 18
-#: Number of rows in each list of :func:`in_parts`.
-_TOGETHER = 1000
+#: Recorded numbers from here on are ignored.
+_MOST = 1e18
 
 # NaN and infinities are not JSON and would spoil every sum. They are read as null, so that users of
 # the rows need not check for them.
@@ -87,6 +86,23 @@ def _decode_anything(data: bytes) -> Any:
         return _DECODER.decode(data.decode())
     except (ValueError, RecursionError):
         return None
+
+
+def number(value: object) -> float | None:
+    """Return a recorded number. None for anything else, and for one whose products overflow."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if -_MOST < value < _MOST else None
+
+
+def text(value: object) -> str | None:
+    """Return a recorded string, or None for anything else."""
+    return value if isinstance(value, str) else None
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a recorded JSON object. It is empty for anything else."""
+    return value if isinstance(value, Mapping) else {}
 
 
 class StoredRows(Sequence[Row]):
@@ -171,13 +187,6 @@ class StoredRows(Sequence[Row]):
 
     def __repr__(self) -> str:
         return f"<rows of {self._path}>"
-
-
-def in_parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield rows in lists, so that several readers share one decoding."""
-    left = iter(rows)
-    while some := list(islice(left, _TOGETHER)):
-        yield some
 
 
 def _end_of_lines(file: BinaryIO, begin: int, size: int) -> int:

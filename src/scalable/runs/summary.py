@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,10 +13,10 @@ from scalable.model.cache_outcomes import CacheTally, CacheTotals
 from scalable.model.codec import Noun
 from scalable.model.overview import MEASUREMENTS, TaskCounts, TaskOverview, TaskSums
 from scalable.quantiles import Quantiles, Sum
-from scalable.runs.calls import FOUND, RecordedTasks, number_in, outcomes_in
-from scalable.runs.failed import FailedRow, failed_rows, text_or_none
+from scalable.runs.calls import FOUND, RecordedTasks, outcomes_in
+from scalable.runs.failed import FailedRow, failed_rows
 from scalable.runs.reading import RunRecord
-from scalable.runs.streams import STREAMS
+from scalable.runs.streams import STREAMS, Row, mapping, number, text
 from scalable.views.columns import TaskRow
 
 
@@ -82,7 +82,8 @@ class Summary(Noun):
     ended_at: str | None
     #: Seconds of the session until it finished, or until its last row if no finish is recorded.
     duration_s: float | None
-    #: Seconds of start-up, and from then until the last task finished. See :class:`.WorkSpan`.
+    #: Seconds of start-up, and from then until the last task finished. See
+    #: :meth:`.RecordedTasks.work_parts`.
     startup_s: float | None = None
     time_s: float | None = None
     #: Number of tasks by last final state (succeeded, failed, cancelled or found), or by last state
@@ -134,8 +135,6 @@ def _plain(row: TaskRow) -> dict[str, Any]:
 #: Event of the rows about the cost of a machine. The last row of a machine counts.
 BILLED = "billed"
 CURRENCY = "USD"
-#: Recorded costs larger than this are ignored.
-_MOST = 1e18
 
 
 @dataclass(frozen=True)
@@ -158,32 +157,28 @@ class CostSummary:
     currency: str = CURRENCY
 
 
-def cost_of(rows: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> CostSummary | None:
+def cost_of(rows: Iterable[Row], plan: Mapping[str, Any]) -> CostSummary | None:
     """Return a run's cost from ``workers.jsonl`` and ``plan.json``, or None if not counted."""
-    last: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for row in rows:
-        if row.get("event") == BILLED and number_in(row, "cost", _MOST) is not None:
-            last[str(row.get("manager")), str(row.get("worker"))] = row
+    last = {
+        (str(row.get("manager")), str(row.get("worker"))): row
+        for row in rows
+        if row.get("event") == BILLED and number(row.get("cost")) is not None
+    }
     if not last:
         return None
-    by_tag: dict[str, float] = {}
-    by_manager: dict[str, float] = {}
-    idle_by_tag: dict[str, float] = {}
+    by_tag, by_manager, idle_by_tag = (defaultdict[str, float](float) for _ in range(3))
     actual = idle = scheduler = 0.0
     budget = None
     for (manager, _), row in last.items():
-        cost, unused = (
-            number_in(row, "cost", _MOST) or 0.0,
-            number_in(row, "idle_cost", _MOST) or 0.0,
-        )
+        cost, unused = (number(row.get(key)) or 0.0 for key in ("cost", "idle_cost"))
         actual, idle = actual + cost, idle + unused
         if not manager:
-            scheduler, budget = scheduler + cost, number_in(row, "budget", _MOST)
+            scheduler, budget = scheduler + cost, number(row.get("budget"))
             continue
         tag = str(row.get("tag"))
-        by_tag[tag] = by_tag.get(tag, 0.0) + cost
-        by_manager[manager] = by_manager.get(manager, 0.0) + cost
-        idle_by_tag[tag] = idle_by_tag.get(tag, 0.0) + unused
+        by_tag[tag] += cost
+        by_manager[manager] += cost
+        idle_by_tag[tag] += unused
     planned, interval = _planned(plan)
     return CostSummary(
         actual=actual,
@@ -199,20 +194,16 @@ def cost_of(rows: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> CostS
 
 
 def _planned(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
-    predicted = plan.get("predicted_cost")
-    if not isinstance(predicted, Mapping) or predicted.get("unit") != CURRENCY:
+    predicted = mapping(plan.get("predicted_cost"))
+    if predicted.get("unit") != CURRENCY:
         return None, None
     # The bill includes started workers. Older plans do not have it.
-    billed = number_in(predicted, "billed", _MOST)
+    billed = number(predicted.get("billed"))
     between = predicted.get("interval" if billed is None else "billed_interval")
-    bounds = (
-        [number_in({"": value}, "", _MOST) for value in between]
-        if isinstance(between, list)
-        else []
-    )
+    bounds = list(map(number, between)) if isinstance(between, list) else []
     low, high = bounds if len(bounds) == 2 else (None, None)
     interval = None if low is None or high is None else (low, high)
-    return number_in(predicted, "expected", _MOST) if billed is None else billed, interval
+    return number(predicted.get("expected")) if billed is None else billed, interval
 
 
 # Computation --------------------------------------------------------------------------------------
@@ -240,17 +231,17 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
     of_names = {name: calls.states(numbers) for name, numbers in by_name.items()}
     states = sum(of_names.values(), Counter[str]())
     reruns = calls.reruns()
-    startup_s, time_s = calls.work.parts(record.workers) or (None, None)
+    startup_s, time_s = calls.work_parts(record.workers) or (None, None)
     if hits := sum(tags.total() for tags in found.values()):
         states[FOUND] = hits
     order = [state for state in _STATES if state in states]
-    started, ended = text_or_none(run.get("started_at")), text_or_none(run.get("ended_at"))
+    started, ended = text(run.get("started_at")), text(run.get("ended_at"))
     exit_code = run.get("exit_code")
     return Summary(
-        run_id=text_or_none(run.get("run_id")) or record.path.name,
-        project=text_or_none(run.get("project")) or "",
-        target=text_or_none(run.get("target")) or "",
-        provider=text_or_none(run.get("provider")) or "",
+        run_id=text(run.get("run_id")) or record.path.name,
+        project=text(run.get("project")) or "",
+        target=text(run.get("target")) or "",
+        provider=text(run.get("provider")) or "",
         status=record.status,
         started_at=started,
         ended_at=ended,
@@ -281,13 +272,13 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
         rerun_reasons=dict(Counter(chain.from_iterable(reruns.values())).most_common()),
         remembered=totals_of(record.remembered),
         exit_code=exit_code if isinstance(exit_code, int) else None,
-        error=text_or_none(run.get("error")),
+        error=text(run.get("error")),
         path=str(record.path),
         malformed_lines=record.malformed_lines,
     )
 
 
-def _found(rows: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str | None]]:
+def _found(rows: Iterable[Row]) -> dict[str, Counter[str | None]]:
     """Map task names and tags to the number of cache hits."""
     found: dict[str, Counter[str | None]] = {}
     for name, tag, outcome in outcomes_in(rows):
@@ -326,7 +317,7 @@ def _task_row(
     return TaskRow(TaskOverview(name, ", ".join(tags) or None, counts, sums), quantiles, tags)
 
 
-def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
+def _pools(rows: Iterable[Row]) -> dict[str, PoolSummary]:
     counts: dict[str, Counter[str]] = {}
     # A restarted worker keeps its name, so the workers present are updated after each row.
     present: dict[str, str] = {}
@@ -335,7 +326,7 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
         worker, event = row.get("worker"), row.get("event")
         if not isinstance(worker, str) or not isinstance(event, str) or event == BILLED:
             continue
-        tag = present.get(worker) or text_or_none(row.get("tag")) or NO_TAG
+        tag = present.get(worker) or text(row.get("tag")) or NO_TAG
         count = counts.setdefault(tag, Counter())
         if event == "requested":
             count["requested"] += 1
@@ -344,7 +335,7 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
             count["started"] += 1
         elif event == "removed" and worker in present:
             del present[worker]
-            reason = text_or_none(row.get("reason")) or ""
+            reason = text(row.get("reason")) or ""
             count["removed"] += reason != REASON_CLOSED
             if reason.startswith(REASON_LOST):
                 count["lost"] += 1
@@ -363,7 +354,7 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
     }
 
 
-def _failures(rows: Iterable[dict[str, Any]]) -> FailureSummary:
+def _failures(rows: Iterable[Row]) -> FailureSummary:
     counts: Counter[str] = Counter()
     first: dict[str, FailedRow] = {}
     for failed in failed_rows(rows):
@@ -392,7 +383,7 @@ def _duration(
     start, end = epoch(started), epoch(ended)
     if end is None:
         others = (row for stream in STREAMS if stream != "tasks" for row in getattr(record, stream))
-        moments = (calls.last_moment, *(number_in(row, "timestamp") for row in others))
+        moments = (calls.last_moment, *(number(row.get("timestamp")) for row in others))
         end = max((moment for moment in moments if moment is not None), default=None)
     return None if start is None or end is None else max(0.0, end - start)
 
@@ -409,7 +400,7 @@ def epoch(moment: object) -> float | None:
 # Cached results -----------------------------------------------------------------------------------
 
 
-def totals_of(rows: Iterable[Mapping[str, Any]]) -> CacheTotals:
+def totals_of(rows: Iterable[Row]) -> CacheTotals:
     """Return the totals of the outcomes in rows of ``remembered.jsonl``."""
     tally = CacheTally()
     for name, _, outcome in outcomes_in(rows):

@@ -1,11 +1,13 @@
 """Rows of bundles, read as the tasks that they tell of."""
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.quantiles import quantile
-from scalable.runs.calls import bundled, each_call
+from scalable.runs.calls import RecordedTasks, bundled
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 1.0)
 
@@ -50,6 +52,7 @@ def test_rows_without_valid_bundled_calls_give_none(calls):
 
 def test_a_bundle_counts_as_its_calls():
     other = {"task_id": "c", "state": "succeeded", "duration_s": 1.0}
-    rows = list(each_call([row([1.0, 2.0, 3.0], failed=1), other]))
-    assert len(rows) == 3  # two that succeeded, and the other one
-    assert rows[-1] is other
+    calls = RecordedTasks([row([1.0, 2.0, 3.0], failed=1), other])
+    assert calls.succeeded() == {(None, "f"): array("i", [0]), (None, None): array("i", [1])}
+    assert [len(calls.durations(call)) for call in range(2)] == [2, 1]
+    assert calls.is_bundle(0) > calls.is_bundle(1)

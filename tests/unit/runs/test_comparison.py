@@ -7,12 +7,12 @@ from scalable.model import Plan, ScalePlan
 from scalable.runs.reading import RunRecord
 from scalable.runs.report.comparison import (
     LONGEST_NAME,
-    compare,
     render_comparison,
     tasks_compared,
 )
 from scalable.runs.report.human import said_time
 from scalable.runs.report.plans import render_plan
+from scalable.runs.report.run_report import compare
 from scalable.runs.summary import summarize
 
 PLAN = {

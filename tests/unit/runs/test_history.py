@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from scalable.runs import history
-from scalable.runs.calls import WorkSpan
+from scalable.runs.calls import RecordedTasks
 from scalable.runs.history import read_history
 from scalable.runs.measurements import CallRecord
 
@@ -149,13 +149,14 @@ def test_the_start_of_workers_counts_once_and_idle_time_before_the_calls_does_no
 
     def span(requested, started):
         workers = [{"event": "requested", "timestamp": requested}]
-        return WorkSpan(rows).seconds([*workers, {"event": "started", "timestamp": started}])
+        workers.append({"event": "started", "timestamp": started})
+        return sum(RecordedTasks(rows).work_parts(workers))
 
     assert span(50.0, 55.0) == 5 + 10
     assert span(95.0, 105.0) == 5 + 10  # the calls waited for the rest of it
     assert span(100.0, 105.0) == 10
-    assert WorkSpan(rows).seconds([]) == 10
-    assert WorkSpan([]).seconds([]) is None
+    assert RecordedTasks(rows).work_parts([]) == (0, 10)
+    assert RecordedTasks([]).work_parts([]) is None
 
 
 def test_the_span_of_a_task_is_from_its_first_begin_to_its_last_end(record, tmp_path):

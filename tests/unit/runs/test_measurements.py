@@ -44,6 +44,8 @@ def test_they_are_those_of_the_rows(run):
     run.extend("tasks", [r for n in range(1, 30) for r in rows_of(n, "fit" if n % 3 else "sum")])
     run.extend("tasks", rows_of(31, "many", tag="post", calls=bundle))
     run.extend("tasks", rows_of(32, "failed", state="failed"))
+    # A task that ran again counts once.
+    run.extend("tasks", [row for _ in range(2) for row in rows_of(28, "fit")])
     hit = {"task_name": "fit", "tag": "model", "kind": "found", "count": 7, "timestamp": 0.0}
     run.extend("remembered", [hit])
     run.close("completed")

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 import scalable.runs.reading as reading_module
-from scalable.runs.reading import RunTail, read_run
+from scalable.runs.reading import read_run
 
 
 def rewrite(run, **changes):
@@ -86,14 +86,3 @@ class TestInterrupted:
         run.close("completed")
         rewrite(run, process_started_at=1.0)
         assert read_run(run.path).status == "completed"
-
-
-class TestRunTail:
-    """Every whole line once, as it comes."""
-
-    def test_streams_that_come_later(self, tmp_path):
-        tail = RunTail(tmp_path / "run-later")
-        assert not any(tail.poll().values())
-        (tmp_path / "run-later").mkdir()
-        (tmp_path / "run-later" / "tasks.jsonl").write_text('{"task_id":"a"}\n')
-        assert tail.poll()["tasks"] == [{"task_id": "a"}]

@@ -2,14 +2,16 @@
 
 from made_runs import call, made_record
 
-from scalable.runs.report.comparison import compare_runs, render_two_runs
+from scalable.runs.report.comparison import render_two_runs
+from scalable.runs.report.run_report import report_on
 
 
 def test_two_runs_are_rows_of_one_table():
-    one = made_record([call(0, "my_sim")], manifest_lock="a" * 64)
+    one = report_on(made_record([call(0, "my_sim")], manifest_lock="a" * 64))
     calls = [call(number, "my_sim", duration_s=2.0) for number in range(3)]
-    other = made_record([*calls, call(4, "late", state="failed")], manifest_lock="b" * 64)
-    compared = compare_runs(one, other)
+    failed = call(4, "late", state="failed")
+    other = report_on(made_record([*calls, failed], manifest_lock="b" * 64))
+    compared = one.compared_with(other)
     assert compared["tasks of my_sim"] == (1, 3)
     assert compared["median_s of my_sim"] == (1.0, 2.0)
     assert compared["tasks of late"] == (None, 1)
@@ -20,4 +22,4 @@ def test_two_runs_are_rows_of_one_table():
     assert ["tasks", "of", "late", "-", "1", "-"] in rows
     assert ["failed", "0", "1", "-"] in rows
     assert "manifest" in compared
-    assert "manifest" not in compare_runs(one, one)
+    assert "manifest" not in one.compared_with(one)

@@ -73,7 +73,8 @@ def command(  # noqa: PLR0913 - what a user may say
     if run is not None:
         from scalable.runs.overview import find_run
         from scalable.runs.reading import read_run
-        from scalable.runs.report.comparison import compare, render_comparison
+        from scalable.runs.report.comparison import render_comparison
+        from scalable.runs.report.run_report import compare
 
         comparison = compare(read_run(find_run(settings.runs_dir(), run)))
         return Result(render_comparison(comparison), {"comparison": comparison.to_dict()})

@@ -11,7 +11,7 @@ from scalable.cli.options import Command, runs_dir_option
 from scalable.cli.output import Result
 from scalable.runs.overview import find_run
 from scalable.runs.reading import read_run
-from scalable.runs.report.comparison import compare_runs, render_two_runs
+from scalable.runs.report.comparison import render_two_runs
 from scalable.runs.report.human import failed_json, render_failed, render_human
 from scalable.runs.report.run_report import report_on
 from scalable.runs.summary import summarize
@@ -57,8 +57,8 @@ def command(  # noqa: PLR0913 - what a user may say
     if compare is not None:
         if as_page:
             raise click.UsageError("a comparison cannot be shown as HTML: leave out --format html")
-        first, second = (read_run(find_run(where, name)) for name in compare)
-        rows = compare_runs(first, second)
+        first, second = (report_on(read_run(find_run(where, name))) for name in compare)
+        rows = first.compared_with(second)
         pairs = {name: {"first": one, "second": two} for name, (one, two) in rows.items()}
         return Result(render_two_runs(rows), {"comparison": pairs})
     if every and not failed:

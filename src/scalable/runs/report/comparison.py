@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from scalable.errors import RunError
 from scalable.harmless import one_line
 from scalable.model import MemoryAdvice
 from scalable.model.plan import confidence_in_words
-from scalable.planning import judge_memory
-from scalable.quantiles import quantile
-from scalable.runs.calls import RecordedTasks
-from scalable.runs.reading import RunRecord
-from scalable.runs.report.advice import said_memory
-from scalable.runs.report.environment import environment_of
-from scalable.runs.report.timeline import (
-    Presence,
-    Spans,
-    last_moment,
-    mapping,
-    number,
-    presences,
-)
-from scalable.runs.report.usage import LONGEST_NAME, Peaks, most_at_once, reserved_memory
-from scalable.runs.streams import Row, in_parts
-from scalable.runs.summary import Summary, summary_of
+from scalable.runs.report.advice import memory_advice, said_memory
+from scalable.runs.report.environment import Environment
+from scalable.runs.report.usage import LONGEST_NAME, PoolUse
+from scalable.runs.streams import mapping, number
+from scalable.runs.summary import Summary
 from scalable.units import format_amount, format_bytes, format_duration
 from scalable.views.columns import TaskRow
 from scalable.views.tables import Table, fitted, text_table
@@ -61,7 +48,7 @@ class Comparison:
     objective: str | None
     policy: str | None
     #: Seconds from the end of the start-up until the last task finished, and of the start-up. See
-    #: :meth:`scalable.runs.WorkSpan.parts`.
+    #: :meth:`.RecordedTasks.work_parts`.
     time_s: Pair
     startup_s: Pair
     #: True if the actual time is 0.8 to 1.25 times the predicted one. None if one is unknown.
@@ -93,31 +80,15 @@ class Comparison:
         return plain
 
 
-def compare(record: RunRecord) -> Comparison:
-    """Return the comparison of a run with its plan, or raise RunError while it is running."""
-    if record.status == "running":
-        raise RunError(
-            f"run {record.path.name} is still running", hint="wait until it has finished"
-        )
-    read = ReadCalls(record.tasks)
-    present = presences(record.workers, last_moment(record, read.last_moment))
-    return compare_with_plan(record, read, summary_of(record, read.calls), present)
-
-
 def compare_with_plan(
-    record: RunRecord, read: ReadCalls, summary: Summary, present: Iterable[Presence]
+    plan: Mapping[str, Any], summary: Summary, pools: Sequence[PoolUse]
 ) -> Comparison:
     """Return the comparison of a finished or running run with its plan."""
-    plan = record.plan
     predicted = number(plan.get("predicted_time_s"))
     startup = None if predicted is None else number(plan.get("startup_s"))
     time = None if predicted is None else max(0.0, predicted - (startup or 0.0))
     actual = summary.time_s
     wanted = mapping(mapping(plan.get("scale_plan")).get("workers_by_tag"))
-    connected: dict[str, list[tuple[float, float]]] = {}
-    for worker in present:
-        connected.setdefault(worker.tag, []).append((worker.begin, worker.end))
-    seconds = {tag: sum(end - begin for begin, end in spans) for tag, spans in connected.items()}
     estimate = mapping(plan.get("cost_estimate"))
     hourly = {
         tag: price / count
@@ -125,31 +96,38 @@ def compare_with_plan(
         if (price := number(value)) is not None and (count := number(wanted.get(tag)))
     }
     planned_workers = {tag: number(count) or 0.0 for tag, count in wanted.items()}
-    held = None if predicted is None else predicted * sum(planned_workers.values())
-    paid = None if predicted is None else _paid(planned_workers, hourly, predicted)
+    connected = {use.tag: use.connected_s for use in pools}
+    most = {use.tag: float(use.workers) for use in pools}
+    paid = _paid(connected, hourly, 1.0) if pools else None
     # A plan without a predicted time never showed its guesses to the user.
     expected = {} if predicted is None else mapping(plan.get("tasks"))
-    names = [*expected, *(name for name in summary.task_names if name not in expected)]
     return Comparison(
         run_id=summary.run_id,
-        status=record.status,
+        status=summary.status,
         objective=plan.get("objective"),
         policy=plan.get("policy"),
         time_s=(time, actual),
         startup_s=(startup, summary.startup_s),
         within=None if not time or actual is None else _BAND[0] <= actual / time <= _BAND[1],
         confidence=number(plan.get("confidence")),
-        worker_seconds=(held, sum(seconds.values()) if connected else None),
-        cost=(paid, _actual_cost(summary, seconds, hourly)),
+        worker_seconds=(
+            None if predicted is None else predicted * sum(planned_workers.values()),
+            sum(connected.values()) if pools else None,
+        ),
+        cost=(
+            None if predicted is None else _paid(planned_workers, hourly, predicted),
+            paid if summary.cost is None else summary.cost.actual,
+        ),
         currency=str(estimate.get("currency") or (summary.cost.currency if summary.cost else "")),
         workers={
-            tag: (number(wanted.get(tag)), float(most_at_once(connected.get(tag, ()))))
-            for tag in [*wanted, *(tag for tag in connected if tag not in wanted)]
+            tag: (number(wanted.get(tag)), most.get(tag, 0.0))
+            for tag in dict.fromkeys([*wanted, *most])
         },
         tasks={
-            name: _task(mapping(expected.get(name)), summary.task_names.get(name)) for name in names
+            name: _task(mapping(expected.get(name)), summary.task_names.get(name))
+            for name in dict.fromkeys([*expected, *summary.task_names])
         },
-        memory_advice=tuple(_advice(record, read.peaks)),
+        memory_advice=memory_advice(pools),
     )
 
 
@@ -262,86 +240,42 @@ def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: flo
     return sum(hourly.get(tag, 0.0) * value * factor / 3600 for tag, value in seconds.items())
 
 
-def _actual_cost(
-    summary: Summary, seconds: Mapping[str, float], hourly: Mapping[str, float]
-) -> float | None:
-    if summary.cost is not None:
-        return summary.cost.actual
-    return _paid(seconds, hourly, 1.0) if seconds else None
-
-
-def _advice(record: RunRecord, found: Peaks) -> Iterator[MemoryAdvice]:
-    reserved = reserved_memory(record.plan)
-    for tag, peaks in found.by_tag.items():
-        if tag in reserved:
-            q95 = int(quantile(sorted(peaks), 0.95))
-            advice = judge_memory(tag, reserved[tag], q95, len(peaks))
-            if advice is not None:
-                yield advice
-
-
-# Rows about the tasks of a run, read once for all parts of a report. No I/O -----------------------
-
-
-class ReadCalls:
-    """Values from a run's task rows, for several parts of a report. Decodes the rows only once."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.calls, self.spans, self.peaks = RecordedTasks(), Spans(), Peaks()
-        self.in_graph = False
-        for some in in_parts(rows):
-            for reader in (self.calls, self.spans, self.peaks):
-                reader.add(some)
-            self.in_graph = self.in_graph or any("after" in row for row in some)
-
-    @property
-    def last_moment(self) -> float:
-        """Time of the last row in epoch seconds, or 0 without rows."""
-        return max(0.0, self.calls.last_moment or 0.0)
-
-
 # Two runs -----------------------------------------------------------------------------------------
 
 #: Maximum number of rows of the table, and of characters of a text in it.
 _ROWS, _LONGEST = 100, 24
 
 
-def compare_runs(first: RunRecord, second: RunRecord) -> dict[str, tuple[Any, Any]]:
-    """Map names to pairs (first run, second run) of values. None means unknown."""
-    one, other = _values_of(first), _values_of(second)
-    names = dict.fromkeys([*one, *other])
-    rows = {name: (one.get(name), other.get(name)) for name in names}
+def compare_runs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Map names to pairs (first run, second run) of their values. None means unknown."""
+    rows = {name: (one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other])}
     same = ("manifest", "version of ")
     return {n: p for n, p in rows.items() if not (n.startswith(same) and p[0] == p[1])}
 
 
-def _values_of(record: RunRecord) -> dict[str, Any]:
-    calls = RecordedTasks(record.tasks)
-    summary: Summary = summary_of(record, calls)
-    present: dict[str, list[tuple[float, float]]] = {}
-    until = last_moment(record, calls.last_moment or 0.0)
-    for worker in presences(record.workers, until):
-        present.setdefault(worker.tag, []).append((worker.begin, worker.end))
-    there = environment_of(record)
+def values_of(
+    summary: Summary, pools: Iterable[PoolUse], environment: Environment
+) -> dict[str, Any]:
+    """Return the values of a run that are compared with those of another one."""
     values: dict[str, Any] = {
         "run": summary.run_id,
-        "target": record.run.get("target"),
+        "target": summary.target or None,
         "status": summary.status,
         "duration_s": summary.duration_s,
         "time_s": summary.time_s,
         "startup_s": summary.startup_s,
         "calls": sum(summary.tasks.values()),
         "failed": summary.tasks.get("failed", 0),
-        "manifest": there.manifest_lock,
+        "manifest": environment.manifest_lock,
     }
     if summary.cost is not None:
         values[f"cost in {summary.cost.currency}"] = summary.cost.actual
-    values |= {f"workers of {tag}": most_at_once(times) for tag, times in present.items()}
+    values |= {f"workers of {use.tag}": use.workers for use in pools}
     for name, task in summary.task_names.items():
         values[f"tasks of {name}"] = task.count
         lengths = task.quantiles.get("duration_s")
         values[f"median_s of {name}"] = None if lengths is None else lengths.q50
-    return values | {f"version of {name}": text for name, text in there.versions.items()}
+    return values | {f"version of {name}": text for name, text in environment.versions.items()}
 
 
 def render_two_runs(rows: Mapping[str, tuple[Any, Any]]) -> str:

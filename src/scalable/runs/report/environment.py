@@ -11,7 +11,7 @@ import yaml
 
 from scalable.files import read_regular
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.timeline import mapping, number, text
+from scalable.runs.streams import mapping, number, text
 from scalable.storage import without_secrets
 
 NOT_RECORDED = "not recorded"
@@ -41,8 +41,8 @@ def environment_of(record: RunRecord, manifest: str = "") -> Environment:
     """Return the environment in a record. ``manifest`` is a resolved manifest without secrets."""
     run = record.run
     versions = {str(k): str(v) for k, v in mapping(run.get("versions")).items()}
-    if "scalable" not in versions and text(run.get("version")):
-        versions["scalable"] = text(run.get("version"))
+    if "scalable" not in versions and (version := text(run.get("version"))):
+        versions["scalable"] = version
     machine = mapping(run.get("machine"))
     cpus, memory = number(machine.get("cpus")), number(machine.get("memory"))
     hosts = {row["host"] for row in record.workers if text(row.get("host"))}

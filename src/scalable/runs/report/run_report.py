@@ -8,17 +8,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scalable.errors import RunError
 from scalable.harmless import one_line
+from scalable.runs.calls import Chain, RecordedTasks
 from scalable.runs.failed import FailureCause, causes
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.advice import Chain, advise, longest_chain
+from scalable.runs.report.advice import advise
 from scalable.runs.report.comparison import (
     Comparison,
-    ReadCalls,
+    compare_runs,
     compare_with_plan,
     comparison_tables,
     plan_in_words,
     tasks_compared,
+    values_of,
 )
 from scalable.runs.report.environment import (
     Environment,
@@ -27,7 +30,7 @@ from scalable.runs.report.environment import (
     shown_manifest,
 )
 from scalable.runs.report.human import render_human, said_cost, said_moment, said_status, said_time
-from scalable.runs.report.timeline import last_moment, make_timeline, number, presences, text
+from scalable.runs.report.timeline import make_timeline, presences
 from scalable.runs.report.usage import (
     LONGEST_NAME,
     POOLS_OF_RUN,
@@ -37,6 +40,7 @@ from scalable.runs.report.usage import (
     pool_uses,
     task_rows,
 )
+from scalable.runs.streams import number, text
 from scalable.runs.summary import PoolSummary, Summary, counts_of, epoch, summary_of
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import cache_in_words, reason_rows, reasons_in_words
@@ -107,6 +111,11 @@ class RunReport:
 
         return render_part(document_of(self))
 
+    def compared_with(self, other: RunReport) -> dict[str, tuple[Any, Any]]:
+        """Map names to pairs of this run's and another run's values. None means unknown."""
+        one, two = (values_of(r.summary, r.pools, r.environment) for r in (self, other))
+        return compare_runs(one, two)
+
     def __str__(self) -> str:
         return render_human(self.summary)
 
@@ -116,23 +125,23 @@ class RunReport:
 
 def report_on(record: RunRecord) -> RunReport:
     """Return the report of a finished or running run."""
-    read = ReadCalls(record.tasks)
-    summary = summary_of(record, read.calls)
-    until = last_moment(record, read.last_moment)
-    spans = read.spans.until(until)
-    present = presences(record.workers, until)
+    calls = RecordedTasks(record.tasks, spans=True)
+    summary = summary_of(record, calls)
+    moments = (number(row.get("timestamp")) for row in record.workers)
+    until = max(0.0, calls.last_moment or 0.0, *(at for at in moments if at is not None))
+    spans, present = calls.spans(until), presences(record.workers, until)
     began = epoch(summary.started_at)
-    moments = [span.begin for span in spans] + [presence.begin for presence in present]
-    first = min(moments, default=until) if began is None else min([began, *moments])
+    starts = [span.begin for span in spans] + [worker.begin for worker in present]
+    first = min(starts if began is None else [began, *starts], default=until)
     within = (first, max(first, until))
-    pools = pool_uses(record, spans, read.peaks, present, within, summary.cost)
-    chain = longest_chain(record.tasks) if read.in_graph else None
+    pools = pool_uses(record, calls, spans, present, within, summary.cost)
+    chain = calls.longest_chain()
     found = causes(record.failures)
     environment = environment_of(record, shown_manifest(record.path))
-    most = most_workers(environment.manifest, text(record.run.get("target")))
+    most = most_workers(environment.manifest, summary.target)
     return RunReport(
         summary=summary,
-        planned=compare_with_plan(record, read, summary, present),
+        planned=compare_with_plan(record.plan, summary, pools),
         tasks=task_rows(summary)[:_TASKS],
         timeline=make_timeline(spans, present, _changes(record.scaling), within),
         within=within,
@@ -143,6 +152,15 @@ def report_on(record: RunRecord) -> RunReport:
         environment=environment,
         advice=advise(pools, spans, present, chain, most),
     )
+
+
+def compare(record: RunRecord) -> Comparison:
+    """Return the comparison of a run with its plan, or raise RunError while it is running."""
+    if record.status == "running":
+        raise RunError(
+            f"run {record.path.name} is still running", hint="wait until it has finished"
+        )
+    return report_on(record).planned
 
 
 def _changes(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[float, bool]]:
@@ -267,7 +285,7 @@ def _decisions(summary: Summary, first: float) -> Iterator[Piece]:
         if moment is None:
             continue
         before, then = (None if (n := number(count)) is None else f"{n:.0f}" for count in counts)
-        words = {key: text(row.get(key)) for key in ("tag", "source", "reason")}
+        words = {key: text(row.get(key)) or "" for key in ("tag", "source", "reason")}
         changed = {**words, "from": before, "to": then, "after": moment - first}
         rows.append(DecisionRow(place, changed))
     if not rows:

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from sys import intern
 from typing import Any, NamedTuple
 
 from scalable.palette import LIGHT, numbers_of
-from scalable.runs.reading import RunRecord
+from scalable.runs.calls import Span
+from scalable.runs.streams import Row, number, text
 from scalable.runs.summary import REASON_LOST
 from scalable.views.tables import fitted
-
-#: Recorded numbers larger than this are ignored, because their products would overflow.
-_MOST = 1e100
-
-
-class Span(NamedTuple):
-    """Task (or bundle) on a worker, with its times in epoch seconds and its name."""
-
-    worker: str
-    begin: float
-    end: float
-    name: str
-    tag: str
-    failed: bool
-    #: Seconds in the queue before ``begin``.
-    queued_s: float = 0.0
 
 
 class Presence(NamedTuple):
@@ -39,89 +23,24 @@ class Presence(NamedTuple):
     lost: bool = False
 
 
-def number(value: object) -> float | None:
-    """Return a recorded number as a float, or None for other values and too large numbers."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if abs(value) < _MOST else None
-
-
-def text(value: object) -> str:
-    """Return a recorded string, or an empty one for any other value."""
-    return value if isinstance(value, str) else ""
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    """Return a recorded JSON object, or an empty mapping for any other value."""
-    return value if isinstance(value, Mapping) else {}
-
-
-class Spans:
-    """Spans of tasks that ran on a worker, collected from the rows of ``tasks.jsonl``."""
-
-    def __init__(self) -> None:
-        self._found: list[Span] = []
-        self._running: dict[str, Mapping[str, Any]] = {}
-
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        for row in rows:
-            state, task_id = row.get("state"), row.get("task_id")
-            if state == "running":
-                if isinstance(task_id, str):
-                    self._running[task_id] = row
-            elif state in ("succeeded", "failed", "cancelled"):
-                if isinstance(task_id, str):
-                    self._running.pop(task_id, None)
-                end, length = number(row.get("timestamp")), number(row.get("duration_s"))
-                if end is not None and length is not None and length >= 0:
-                    self._found += _span(row, end - length, end, failed=state == "failed")
-
-    def until(self, moment: float) -> list[Span]:
-        """Return the spans. Spans of running tasks end at ``moment`` (epoch seconds)."""
-        begun = ((row, number(row.get("timestamp"))) for row in self._running.values())
-        running = [
-            span
-            for row, begin in begun
-            if begin is not None and begin <= moment
-            for span in _span(row, begin, moment, failed=False)
-        ]
-        return self._found + running
-
-
-def _span(row: Mapping[str, Any], begin: float, end: float, *, failed: bool) -> list[Span]:
-    worker = row.get("worker")
-    if not isinstance(worker, str):
-        return []
-    # Millions of spans share their strings.
-    name = intern(text(row.get("task_name")) or text(row.get("task_id")))
-    queued_s = max(0.0, number(row.get("queued_s")) or 0.0)
-    return [Span(intern(worker), begin, end, name, intern(text(row.get("tag"))), failed, queued_s)]
-
-
-def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]:
+def presences(rows: Iterable[Row], until: float) -> list[Presence]:
     """Return the times when workers were connected, up to ``until`` (epoch seconds)."""
     found: list[Presence] = []
     here: dict[str, tuple[str, float]] = {}
     for row in rows:
-        worker, moment = row.get("worker"), number(row.get("timestamp"))
-        if not isinstance(worker, str) or moment is None:
+        worker, moment = text(row.get("worker")), number(row.get("timestamp"))
+        if worker is None or moment is None:
             continue
         if row.get("event") == "started":
             here.setdefault(worker, (str(row.get("tag")), moment))
         elif row.get("event") == "removed" and worker in here:
             tag, begin = here.pop(worker)
-            lost = text(row.get("reason")).startswith(REASON_LOST)
+            lost = (text(row.get("reason")) or "").startswith(REASON_LOST)
             found.append(Presence(worker, tag, begin, max(begin, moment), lost))
     found += [
         Presence(worker, tag, begin, max(begin, until)) for worker, (tag, begin) in here.items()
     ]
     return found
-
-
-def last_moment(record: RunRecord, of_calls: float) -> float:
-    """Return the latest row's epoch seconds, or 0. ``of_calls`` is the latest task row's time."""
-    moments = (number(row.get("timestamp")) for row in record.workers)
-    return max(0.0, of_calls, *(moment for moment in moments if moment is not None))
 
 
 # The timeline -------------------------------------------------------------------------------------

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from operator import attrgetter, itemgetter
 from typing import Any
 
 from scalable.quantiles import quantile
+from scalable.runs.calls import RecordedTasks, Span
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.timeline import Presence, Span, mapping, number, text
+from scalable.runs.report.timeline import Presence
+from scalable.runs.streams import Row, mapping, number, text
 from scalable.runs.summary import CostSummary, Summary
 from scalable.units import parse_bytes
 from scalable.views.columns import TaskRow
@@ -58,38 +62,35 @@ class PoolUse:
 
 def pool_uses(
     record: RunRecord,
+    calls: RecordedTasks,
     spans: Iterable[Span],
-    peaks: Peaks,
     present: Sequence[Presence],
     within: tuple[float, float],
     cost: CostSummary | None,
 ) -> tuple[PoolUse, ...]:
     """Return each pool's utilisation between the two epoch times in ``within``."""
     tags = {presence.worker: presence.tag for presence in present}
-    calls: dict[str, list[tuple[float, float]]] = {}
-    queued: dict[str, list[tuple[float, float]]] = {}
+    ran: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    queued, busy, connected = ran.copy(), ran.copy(), ran.copy()
     for span in spans:
-        calls.setdefault(span.worker, []).append((span.begin, span.end))
-        if span.queued_s and span.worker in tags:
-            waited = (span.begin - span.queued_s, span.begin)
-            queued.setdefault(tags[span.worker], []).append(waited)
-    busy: dict[str, list[tuple[float, float]]] = {}
-    for worker, intervals in calls.items():
-        if worker in tags:
-            busy.setdefault(tags[worker], []).extend(merged(intervals))
-    connected: dict[str, list[tuple[float, float]]] = {}
+        if span.worker in tags:
+            ran[span.worker].append((span.begin, span.end))
+            if span.queued_s:
+                queued[tags[span.worker]].append((span.begin - span.queued_s, span.begin))
+    for worker, intervals in ran.items():
+        busy[tags[worker]] += merged(intervals)
     for presence in present:
-        connected.setdefault(presence.tag, []).append((presence.begin, presence.end))
-    reserved = reserved_memory(record.plan, record.resources)
+        connected[presence.tag].append((presence.begin, presence.end))
+    reserved, peaks = reserved_memory(record.plan, record.resources), _peaks(calls)
     found = []
     for tag in sorted(connected):
-        memory = sorted(peaks.by_tag.get(tag, ()))
+        memory = sorted(peaks[tag])
         found.append(
             PoolUse(
                 tag=tag,
-                workers=most_at_once(connected[tag]),
+                workers=_most_at_once(connected[tag]),
                 connected_s=_total(connected[tag]),
-                busy_s=_total(busy.get(tag, ())),
+                busy_s=_total(busy[tag]),
                 cost=None if cost is None else cost.by_tag.get(tag),
                 idle_cost=None if cost is None else cost.idle_by_tag.get(tag),
                 reserved_memory=reserved.get(tag),
@@ -97,32 +98,23 @@ def pool_uses(
                 most_memory=memory[-1] if memory else None,
                 measured=len(memory),
                 connected=course(connected[tag], within),
-                busy=course(busy.get(tag, ()), within),
-                queued=course(queued.get(tag, ()), within),
+                busy=course(busy[tag], within),
+                queued=course(queued[tag], within),
             )
         )
     return tuple(found)
 
 
-class Peaks:
-    """Peak memory in bytes of successful tasks by tag, from the rows of ``tasks.jsonl``."""
-
-    def __init__(self) -> None:
-        self.by_tag: dict[str, array[float]] = {}
-
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        for row in rows:
-            memory = number(row.get("peak_memory")) if row.get("state") == "succeeded" else None
-            if memory is not None:
-                tag = str(row.get("tag"))
-                if tag not in self.by_tag:
-                    self.by_tag[tag] = array("d")
-                self.by_tag[tag].append(memory)
+def _peaks(calls: RecordedTasks) -> defaultdict[str, array[float]]:
+    """Return the peak memory in bytes of successful tasks and bundles by tag."""
+    found: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
+    peaks = calls.measurements["peak_memory"]
+    for (tag, _), own in calls.succeeded().items():
+        found[str(tag)].extend(peaks[call] for call in own if not isnan(peaks[call]))
+    return found
 
 
-def reserved_memory(
-    plan: Mapping[str, Any], resources: Iterable[Mapping[str, Any]] = ()
-) -> dict[str, int]:
+def reserved_memory(plan: Mapping[str, Any], resources: Iterable[Row] = ()) -> dict[str, int]:
     """Map tags to the bytes that a worker reserves, from the plan or else ``resources.jsonl``."""
     found: dict[str, int] = {}
     for row in resources:
@@ -172,7 +164,7 @@ def _total(intervals: Iterable[tuple[float, float]]) -> float:
     return sum(end - begin for begin, end in intervals)
 
 
-def most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
+def _most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
     """Return the largest number of overlapping intervals."""
     changes = sorted(change for begin, end in intervals for change in ((begin, 1), (end, -1)))
     most = now = 0
