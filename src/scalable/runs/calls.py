@@ -58,9 +58,6 @@ class RecordedTasks:
     """
 
     def __init__(self, rows: Iterable[Row] = (), *, spans: bool = False) -> None:
-        self._latest = -inf
-        #: First submission, and last finish that was not a cancellation.
-        self._first, self._last_end = inf, -inf
         self._numbers: dict[str, int] = {}
         self._kinds: list[_Kind] = [(None, ())]
         self._kind_numbers = {self._kinds[0]: 0}
@@ -83,24 +80,18 @@ class RecordedTasks:
         self._running: dict[int, Row] = {}
         self._read(rows)
 
-    @property
-    def last_moment(self) -> float | None:
-        """Latest timestamp of all rows in epoch seconds, or None without rows."""
-        return None if self._latest == -inf else self._latest
-
     def _read(self, rows: Iterable[Row]) -> None:
         """Read the rows of ``tasks.jsonl``. Rows without the required keys are skipped."""
         # Every row of a record comes here: local names are faster.
         numbers, kinds, moves, last = self._numbers, self._kind, self._moves, self._last
+        latest, first = -inf, inf
         for row in rows:
             get = row.get
             moment, task_id, state = number(get("timestamp")), get("task_id"), get("state")
             if moment is not None:
-                self._latest = max(self._latest, moment)
+                latest = max(latest, moment)
                 if state == "submitted":
-                    self._first = min(self._first, moment)
-                elif state in ("succeeded", "failed"):
-                    self._last_end = max(self._last_end, moment)
+                    first = min(first, moment)
             if not isinstance(task_id, str) or not isinstance(state, str):
                 continue
             call = numbers.get(task_id)
@@ -121,6 +112,10 @@ class RecordedTasks:
                 self._starts[call] += 1
                 if self._spans is not None:
                     self._running[call] = row
+        #: Latest timestamp of all rows in epoch seconds, or None without rows.
+        self.last_moment = None if latest == -inf else latest
+        #: Time of the first submission.
+        self._first = first
 
     def _begin_again(self, call: int, row: Row) -> None:
         count = row.get("count")
@@ -258,7 +253,9 @@ class RecordedTasks:
         Start-up lasts from the first request of a worker, or the first submission if no worker was
         requested before, until the first worker has connected.
         """
-        begin, end = self._first, self._last_end
+        finished = zip(self.ended, self._final, strict=True)
+        begin = self._first
+        end = max((at for at, state in finished if state in ("succeeded", "failed")), default=-inf)
         if begin == inf or end == -inf:
             return None
         moments: dict[str, list[float]] = {"requested": [], "started": []}
