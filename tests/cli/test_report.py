@@ -29,7 +29,7 @@ def test_the_latest_run_is_the_default(runs, invoke):
     summary = summarize(read_run(runs[1].path))
     assert (result.code, result.out, result.err) == (0, render_human(summary), "")
     assert result.out.startswith(f"Run {runs[1].run_id}\nStatus:   completed\n")
-    assert "Workers:\n  a: 1 started, 0 removed, 1 final\n" in result.out
+    assert "Workers:\n  pool  started  final\n  a           1      1\n" in result.out
     assert invoke("report", "--latest") == result
     value = json.loads(invoke("report", "--format", "json").out)
     assert value["version"] == 1

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from scalable import runs as telemetry
+from scalable.runs.overview import list_runs
+from scalable.runs.reading import read_run
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux tells who sent a signal")
 
@@ -195,8 +196,8 @@ print("said by the script")
 
 
 def recorded(project):
-    paths = telemetry.list_runs(project / ".scalable" / "runs")
-    return {r.run["project"]: r for r in map(telemetry.read_run, paths)}
+    paths = list_runs(project / ".scalable" / "runs")
+    return {r.run["project"]: r for r in map(read_run, paths)}
 
 
 def test_every_run_that_it_opened_is_reported(script, invoke, project):

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from scalable import ScalableSession
-from scalable import runs as telemetry
 from scalable.errors import PlanError
 from scalable.records import find
+from scalable.runs.overview import list_runs
 
 MANIFEST = """\
 version: 1
@@ -46,7 +46,7 @@ def counts_in(file):
 
 
 def recorded(place):
-    (path,) = telemetry.list_runs(place / ".scalable" / "runs")
+    (path,) = list_runs(place / ".scalable" / "runs")
     return json.loads((path / "plan.json").read_text())
 
 

@@ -212,7 +212,7 @@ def test_scaling_is_absolute_recorded_and_reported(manifest, eventually):
     ]
     assert rows(session, "scaling") == session.scaling_history
     text = render_human(summarize(read_run(session.run_path)))
-    assert "Workers:\n  demeter: 3 started, 2 removed, 1 final\n" in text
+    assert "  demeter          3        3        2      1\n" in text
     assert "Scaling events: 3 scale-up, 1 scale-down" in text
 
 

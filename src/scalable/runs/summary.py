@@ -14,7 +14,7 @@ from scalable.model.codec import Noun
 from scalable.model.overview import MEASUREMENTS, TaskCounts, TaskOverview, TaskSums
 from scalable.quantiles import Quantiles, Sum
 from scalable.runs.calls import FOUND, RecordedTasks, outcomes_in
-from scalable.runs.failed import FailedRow, failed_rows
+from scalable.runs.failed import FailureCause, causes
 from scalable.runs.reading import RunRecord
 from scalable.runs.streams import STREAMS, Row, mapping, number, text
 from scalable.views.columns import TaskRow
@@ -41,30 +41,6 @@ class ScalingSummary:
 
     scale_up: int = 0
     scale_down: int = 0
-
-
-@dataclass(frozen=True)
-class FailureClass:
-    """Failures of one class, with the first failure as the example."""
-
-    count: int
-    message: str
-    #: ``file:line in function``: the innermost frame outside installed packages. None without a
-    #: traceback.
-    frame: str | None
-    task_id: str | None
-    arguments: str | None = None
-    worker: str | None = None
-    #: Number of attempts of the example, see :class:`.FailureDetails`.
-    tries: int = 1
-
-
-@dataclass(frozen=True)
-class FailureSummary:
-    """Failures of tasks, workers and pools (not of the script), most frequent class first."""
-
-    count: int = 0
-    classes: Mapping[str, FailureClass] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,7 +71,8 @@ class Summary(Noun):
     scaling: ScalingSummary = field(default_factory=ScalingSummary)
     #: Rows of ``scaling.jsonl``: each change of a pool's desired count, with source and reason.
     scaling_changes: tuple[Mapping[str, Any], ...] = ()
-    failures: FailureSummary = field(default_factory=FailureSummary)
+    #: Failures of tasks, workers and pools (not of the script), the most frequent cause first.
+    failures: tuple[FailureCause, ...] = ()
     #: Costs, or None if no costs were counted.
     cost: CostSummary | None = None
     #: Rows of ``artifacts.jsonl``.
@@ -116,7 +93,8 @@ class Summary(Noun):
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""
         tasks = {name: _plain(row) for name, row in self.task_names.items()}
-        return {**super().to_dict(), "task_names": tasks}
+        plain = replace(self, failures=(), task_names={})
+        return {**Noun.to_dict(plain), "task_names": tasks, "failures": _by_class(self.failures)}
 
 
 def _plain(row: TaskRow) -> dict[str, Any]:
@@ -128,6 +106,19 @@ def _plain(row: TaskRow) -> dict[str, Any]:
         measured[each.key] = value if tasks else None
     first = {"count": row.count, "failed": counts.failed, "counts": counts.to_dict()}
     return {**first, "tags": list(row.tags), **measured, "found": counts.cached}
+
+
+def _by_class(failures: Sequence[FailureCause]) -> dict[str, Any]:
+    """Return the failures by class as JSON values, each with one failure as the example."""
+    classes: dict[str, dict[str, Any]] = {}
+    for cause in failures:
+        example = cause.failures[0]
+        told = {key: getattr(example.details, key) for key in ("arguments", "worker", "tries")}
+        first = {"count": 0, "message": example.message, "frame": cause.frame}
+        known = first | {"task_id": example.task_id} | told
+        classes.setdefault(cause.failure_class, known)["count"] += cause.count
+    ordered = sorted(classes.items(), key=lambda each: -each[1]["count"])
+    return {"count": sum(cause.count for cause in failures), "classes": dict(ordered)}
 
 
 # Costs --------------------------------------------------------------------------------------------
@@ -265,7 +256,7 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
             scale_down=sum(row.get("action") == "scale-down" for row in record.scaling),
         ),
         scaling_changes=tuple(record.scaling),
-        failures=_failures(record.failures),
+        failures=causes(record.failures),
         cost=cost_of(record.workers, record.plan),
         artifacts=tuple(record.artifacts),
         reruns=tuple(reruns),
@@ -352,29 +343,6 @@ def _pools(rows: Iterable[Row]) -> dict[str, PoolSummary]:
         )
         for tag, count in counts.items()
     }
-
-
-def _failures(rows: Iterable[Row]) -> FailureSummary:
-    counts: Counter[str] = Counter()
-    first: dict[str, FailedRow] = {}
-    for failed in failed_rows(rows):
-        counts[failed.failure_class] += failed.count
-        first.setdefault(failed.failure_class, failed)
-    return FailureSummary(
-        counts.total(),
-        {
-            name: FailureClass(
-                count=count,
-                message=first[name].message,
-                frame=first[name].details.frame,
-                task_id=first[name].task_id,
-                arguments=first[name].details.arguments,
-                worker=first[name].details.worker,
-                tries=first[name].details.tries,
-            )
-            for name, count in counts.most_common()
-        },
-    )
 
 
 def _duration(

@@ -25,7 +25,7 @@ _NUMBERS = frozenset({"count", "duration", "bytes", "money"})
 DISPLAYS = frozenset({"status", "once", "top", "progress", "notebook", "page"})
 #: Displays of a finished run: its page, and the tables of its report in a terminal. Their numbers
 #: are final, so that they show no column of zeros.
-REPORTS = frozenset({"report", "duration_s", "queued_s", "peak_memory"})
+REPORTS = frozenset({"report", "duration_s", "queued_s", "peak_memory", "workers"})
 
 
 @dataclass(frozen=True)

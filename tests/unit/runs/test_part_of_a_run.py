@@ -28,7 +28,7 @@ def test_calls_of_others_do_not_count_and_their_workers_do(run):
     summary = summarize(record)
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert summary.tasks == {"succeeded": 1, "failed": 1}
-    assert list(summary.failures.classes) == ["TypeError"]
+    assert [cause.failure_class for cause in summary.failures] == ["TypeError"]
     assert summary.workers["a"].started == 1
     assert summary.scaling_changes == ()
     assert summarize(record) == summary

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,12 +12,25 @@ from scalable.harmless import one_line
 from scalable.runs.calls import FOUND
 from scalable.runs.failed import FailedRow, FailureCause, causes
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.usage import task_rows
-from scalable.runs.summary import CostSummary, PoolSummary, Summary
-from scalable.units import counted, format_amount, format_bytes, format_duration
-from scalable.views.cluster_text import BLOCKS, cache_in_words, reason_rows, titled
+from scalable.runs.report.usage import (
+    DECISIONS_OF_RUN,
+    WORKERS_OF_RUN,
+    decision_rows,
+    lost_in_words,
+    task_rows,
+    worker_rows,
+)
+from scalable.runs.summary import CostSummary, Summary, epoch
+from scalable.units import counted, format_bytes, format_duration
+from scalable.views.cluster_text import (
+    BLOCKS,
+    cache_in_words,
+    reason_rows,
+    reasons_in_words,
+    titled,
+)
 from scalable.views.columns import TASKS
-from scalable.views.tables import fitted
+from scalable.views.tables import fitted, money
 
 #: Width of a report in columns.
 WIDTH = 100
@@ -32,6 +44,7 @@ _SHOWN_NAMES = 30
 _SHOWN_RERUNS = 3
 _SHOWN_CHANGES = 10
 _SHOWN_REASONS = 10
+_SHOWN_CAUSES = 10
 
 
 def render_human(summary: Summary) -> str:
@@ -40,7 +53,7 @@ def render_human(summary: Summary) -> str:
         list(_head(summary)),
         *_tables(summary),
         list(_remembered(summary)),
-        [*_workers(summary.workers), *_events(summary)],
+        list(_workers(summary)),
         list(_cost(summary.cost)),
         list(_failures(summary)),
         list(_places(summary)),
@@ -138,92 +151,65 @@ def _remembered(summary: Summary) -> Iterator[str]:
         yield f"  and {len(totals.reasons) - _SHOWN_REASONS} more reasons (see the JSON report)"
 
 
-def _workers(pools: Mapping[str, PoolSummary]) -> Iterator[str]:
+def _workers(summary: Summary) -> Iterator[str]:
     yield "Workers:"
-    if not pools:
-        yield "  none"
-    for tag, pool in pools.items():
-        counts = f"{pool.started} started, {pool.removed} removed, {pool.final} final"
-        yield f"  {fitted(tag, WIDTH - len(counts) - 4)}: {counts}"
-
-
-def _events(summary: Summary) -> Iterator[str]:
+    table = WORKERS_OF_RUN.table(worker_rows(summary), "workers")
+    yield from table.lines(WIDTH) if table.rows else ["  none"]
+    yield from map(_cut, lost_in_words(summary))
     scaling = summary.scaling
     yield f"Scaling events: {scaling.scale_up} scale-up, {scaling.scale_down} scale-down"
-    yield from _decisions(summary.scaling_changes)
-    lost = {tag: pool.lost for tag, pool in summary.workers.items() if pool.lost}
-    if lost:
-        shown = ", ".join(f"{count} of {one_line(tag)}" for tag, count in lost.items())
-        yield _cut(f"Lost workers: {shown}")
-    for tag in lost:
-        for reason, count in summary.workers[tag].lost_reasons.items():
-            yield _cut(f"  {one_line(tag)}: {count} x {_first_line(reason)}")
+    # Changes by the plan are those at the start.
+    made = [row for row in summary.scaling_changes if row.get("source") not in (None, "plan")]
+    if rows := decision_rows(made, epoch(summary.started_at) or 0.0):
+        yield from DECISIONS_OF_RUN.table(rows[-_SHOWN_CHANGES:], "report").lines(WIDTH)
+    if len(rows) > _SHOWN_CHANGES:
+        yield f"  and {len(rows) - _SHOWN_CHANGES} earlier changes (see the JSON report)"
     if summary.reruns:
         more = len(summary.reruns) - _SHOWN_RERUNS
         shown = ", ".join(one_line(task_id) for task_id in summary.reruns[:_SHOWN_RERUNS])
         shown += f" and {more} more" if more > 0 else ""
         yield _cut(f"Tasks run more than once: {len(summary.reruns)} ({shown})")
-        for reason, count in summary.rerun_reasons.items():
-            yield _cut(f"  {count} x {one_line(reason)}")
-
-
-def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line with the reason for each change of a pool, except changes by the plan."""
-    made = [row for row in changes if row.get("tag") and row.get("source") not in (None, "plan")]
-    if len(made) > _SHOWN_CHANGES:
-        yield f"  ... {len(made) - _SHOWN_CHANGES} earlier changes (see the JSON report)"
-    for row in made[-_SHOWN_CHANGES:]:
-        counts = f"{row['tag']}: {row.get('from')} -> {row.get('to')}"
-        why = f"{counts} ({row['source']}) {row.get('reason') or ''}"
-        yield _cut(f"  {one_line(why)}".rstrip())
+        yield _cut(f"  {reasons_in_words(summary.rerun_reasons)}")
 
 
 def said_cost(cost: CostSummary) -> str:
     """Return the cost of a run, and its part for time without tasks."""
-    actual, idle = (format_amount(paid, cost.currency) for paid in (cost.actual, cost.idle))
-    return f"{actual} {cost.currency}, {idle} {cost.currency} idle"
+    share = round(100 * cost.idle / cost.actual) if cost.actual else 0
+    return f"{money(cost.actual)} {cost.currency}, {money(cost.idle)} idle ({share} %)"
 
 
 def _cost(cost: CostSummary | None) -> Iterator[str]:
-    """Yield lines about planned and actual cost, and the cost of idle time."""
+    """Yield lines about the actual cost, the planned cost and the parts of the managers."""
     if cost is None:
         return
-    amount = partial(format_amount, unit=cost.currency)
-    planned = "not planned"
-    if cost.planned is not None:
-        planned = f"planned {amount(cost.planned)}"
-        if cost.planned_interval is not None:
-            low, high = cost.planned_interval
-            planned += f" ({amount(low)} to {amount(high)})"
-    budget = "" if cost.budget is None else f", budget {amount(cost.budget)}"
-    yield f"Cost: {amount(cost.actual)} {cost.currency} ({planned}{budget})"
-    share = round(100 * cost.idle / cost.actual) if cost.actual else 0
-    yield f"  {amount(cost.idle)} {cost.currency} idle ({share} %)"
-    yield from (
-        _cut(f"  {tag}: {amount(paid)}, {amount(idle)} idle")
-        for tag, paid in cost.by_tag.items()
-        for idle in (cost.idle_by_tag.get(tag, 0.0),)
-    )
-    if len(cost.by_manager) > 1:
-        parts = ", ".join(f"{one_line(m)} {amount(paid)}" for m, paid in cost.by_manager.items())
-        yield _cut(f"  by manager: {parts}")
-    if cost.scheduler:
-        yield f"  scheduler: {amount(cost.scheduler)}"
+    planned = "not planned" if cost.planned is None else f"planned {money(cost.planned)}"
+    if cost.planned_interval is not None:
+        low, high = cost.planned_interval
+        planned += f", {money(low)} to {money(high)}"
+    budget = "" if cost.budget is None else f"; budget {money(cost.budget)}"
+    yield f"Cost: {said_cost(cost)}; {planned}{budget}"
+    parts = dict(cost.by_manager) if len(cost.by_manager) > 1 else {}
+    parts |= {"scheduler": cost.scheduler} if cost.scheduler else {}
+    if parts:
+        yield _cut("  " + ", ".join(f"{one_line(m)} {money(paid)}" for m, paid in parts.items()))
 
 
 def _failures(summary: Summary) -> Iterator[str]:
-    failures = summary.failures
-    if not failures.count:
+    if not summary.failures:
         return
-    yield f"Failures: {failures.count}"
-    for name, failure in failures.classes.items():
-        message = _first_line(failure.message)
-        yield _cut(f"  {one_line(name)} ({failure.count}): {message}")
-        if failure.frame:
-            yield _cut(f"    at {one_line(failure.frame)}")
-        if failure.arguments:
-            yield _cut(f"    with {one_line(failure.arguments)}")
-    if summary.tasks.get("failed", 0) > failures.count:
+    count = sum(cause.count for cause in summary.failures)
+    yield f"Failures: {count}"
+    for cause in summary.failures[:_SHOWN_CAUSES]:
+        example = cause.failures[0]
+        message = _first_line(example.message)
+        yield _cut(f"  {one_line(cause.failure_class)} ({cause.count}): {message}")
+        if cause.frame:
+            yield _cut(f"    at {one_line(cause.frame)}")
+        if example.details.arguments:
+            yield _cut(f"    with {one_line(example.details.arguments)}")
+    if (more := len(summary.failures) - _SHOWN_CAUSES) > 0:
+        yield f"  and {counted(more, 'more cause')}"
+    if summary.tasks.get("failed", 0) > count:
         yield "  Further tasks failed only because they need the result of one of these."
     yield "  (scalable report --failed lists them)"
 

@@ -11,7 +11,7 @@ from typing import Any
 from scalable.errors import RunError
 from scalable.harmless import one_line
 from scalable.runs.calls import Chain, RecordedTasks
-from scalable.runs.failed import FailureCause, causes
+from scalable.runs.failed import FailureCause
 from scalable.runs.reading import RunRecord
 from scalable.runs.report.advice import advise
 from scalable.runs.report.comparison import (
@@ -32,21 +32,25 @@ from scalable.runs.report.environment import (
 from scalable.runs.report.human import render_human, said_cost, said_moment, said_status, said_time
 from scalable.runs.report.timeline import make_timeline, presences
 from scalable.runs.report.usage import (
+    DECISIONS_OF_RUN,
     LONGEST_NAME,
     POOLS_OF_RUN,
     WORKERS_OF_RUN,
     PoolUse,
     charts_of,
+    decision_rows,
+    lost_in_words,
     pool_uses,
     task_rows,
+    worker_rows,
 )
-from scalable.runs.streams import number, text
-from scalable.runs.summary import PoolSummary, Summary, counts_of, epoch, summary_of
+from scalable.runs.streams import number
+from scalable.runs.summary import Summary, counts_of, epoch, summary_of
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import cache_in_words, reason_rows, reasons_in_words
-from scalable.views.columns import DECISIONS, TASKS, DecisionRow, TaskRow
+from scalable.views.columns import TASKS, TaskRow
 from scalable.views.page import Piece, failure, progress, table
-from scalable.views.tables import Column, Listing, fitted, text_table
+from scalable.views.tables import fitted, text_table
 
 #: Version of the JSON report. It increases when a key is removed or changes its meaning.
 VERSION = 1
@@ -136,7 +140,6 @@ def report_on(record: RunRecord) -> RunReport:
     within = (first, max(first, until))
     pools = pool_uses(record, calls, spans, present, within, summary.cost)
     chain = calls.longest_chain()
-    found = causes(record.failures)
     environment = environment_of(record, shown_manifest(record.path))
     most = most_workers(environment.manifest, summary.target)
     return RunReport(
@@ -146,8 +149,8 @@ def report_on(record: RunRecord) -> RunReport:
         timeline=make_timeline(spans, present, _changes(record.scaling), within),
         within=within,
         pools=pools,
-        causes=found[:_CAUSES],
-        other_failures=sum(cause.count for cause in found[_CAUSES:]),
+        causes=summary.failures[:_CAUSES],
+        other_failures=sum(cause.count for cause in summary.failures[_CAUSES:]),
         chain=chain,
         environment=environment,
         advice=advise(pools, spans, present, chain, most),
@@ -195,7 +198,7 @@ def document_of(report: RunReport) -> dict[str, Any]:
             "pools": table(POOLS_OF_RUN.table(report.pools[:_POOLS], "report")),
             "tasks": [*table(TASKS.table(report.tasks, "report"), filter=True), *_cached(summary)],
             "decisions": list(_decisions(summary, first)),
-            "workers": list(_workers(summary.workers)),
+            "workers": list(_workers(summary)),
             "environment": list(_environment(report)),
         },
         "timeline": report.timeline,
@@ -211,7 +214,7 @@ def document_of(report: RunReport) -> dict[str, Any]:
 def _look(summary: Summary) -> str:
     if summary.status == "failed":
         return "bad"
-    whole = summary.status == "completed" and not summary.failures.count
+    whole = summary.status == "completed" and not summary.failures
     return "good" if whole and not summary.tasks.get("failed") else "warn"
 
 
@@ -276,34 +279,18 @@ def _cached(summary: Summary) -> Iterator[Piece]:
 
 
 def _decisions(summary: Summary, first: float) -> Iterator[Piece]:
-    # Times of a finished run are those since its start, as in the timeline.
-    after = Column("after", "after", lambda row: row.row["after"], "duration")
-    listing = Listing((after, *DECISIONS.columns[1:]), DECISIONS.key, ("report",))
-    rows = []
-    for place, row in enumerate(summary.scaling_changes):
-        moment, counts = number(row.get("timestamp")), (row.get("from"), row.get("to"))
-        if moment is None:
-            continue
-        before, then = (None if (n := number(count)) is None else f"{n:.0f}" for count in counts)
-        words = {key: text(row.get(key)) or "" for key in ("tag", "source", "reason")}
-        changed = {**words, "from": before, "to": then, "after": moment - first}
-        rows.append(DecisionRow(place, changed))
+    rows = decision_rows(summary.scaling_changes, first)
     if not rows:
         yield {"text": "The desired numbers of workers did not change."}
         return
-    yield {"table": listing.table(rows[-_DECISIONS:], "report").to_dict()}
+    yield {"table": DECISIONS_OF_RUN.table(rows[-_DECISIONS:], "report").to_dict()}
     if (more := len(rows) - _DECISIONS) > 0:
         yield {"text": f"{more} earlier decisions are in scaling.jsonl."}
 
 
-def _workers(pools: Mapping[str, PoolSummary]) -> Iterator[Piece]:
-    yield from table(WORKERS_OF_RUN.table([*pools.items()][:_POOLS], "report"))
-    lost = [
-        one_line(f"Lost workers of {tag}: {reasons_in_words(pool.lost_reasons)}")
-        for tag, pool in pools.items()
-        if pool.lost
-    ]
-    if lost:
+def _workers(summary: Summary) -> Iterator[Piece]:
+    yield from table(WORKERS_OF_RUN.table(worker_rows(summary)[:_POOLS], "report"))
+    if lost := lost_in_words(summary):
         yield {"list": lost[:_POOLS]}
 
 

@@ -10,6 +10,7 @@ from math import isnan
 from operator import attrgetter, itemgetter
 from typing import Any
 
+from scalable.harmless import one_line
 from scalable.quantiles import quantile
 from scalable.runs.calls import RecordedTasks, Span
 from scalable.runs.reading import RunRecord
@@ -17,7 +18,8 @@ from scalable.runs.report.timeline import Presence
 from scalable.runs.streams import Row, mapping, number, text
 from scalable.runs.summary import CostSummary, Summary
 from scalable.units import parse_bytes
-from scalable.views.columns import TaskRow
+from scalable.views.cluster_text import reasons_in_words
+from scalable.views.columns import DECISIONS, DecisionRow, TaskRow
 from scalable.views.tables import Column, Listing, fitted
 
 #: Number of points of a time series.
@@ -217,16 +219,55 @@ def _workers(name: str) -> Column:
     return Column(name, name, lambda row: getattr(row[1], name), "count")
 
 
-#: The table of the workers of a finished run, from tags and their :class:`.PoolSummary`.
+#: The table of the workers of a finished run, from tags and their :class:`.PoolSummary`. In a
+#: terminal, it has the costs, of which other displays have a table with more.
 WORKERS_OF_RUN = Listing(
     (
         Column("pool", "pool", itemgetter(0)),
         *map(_workers, ("requested", "started", "removed", "final", "lost")),
+        Column("cost", "cost", itemgetter(2), "money", ("workers",), optional=True),
+        Column("idle_cost", "idle cost", itemgetter(3), "money", ("workers",), optional=True),
     ),
     key=itemgetter(0),
-    displays=("report",),
+    displays=("report", "workers"),
     empty="No worker connected.",
 )
+
+
+def worker_rows(summary: Summary) -> list[tuple[Any, ...]]:
+    """Return the rows of :data:`WORKERS_OF_RUN`."""
+    cost = summary.cost
+    paid, idle = ({}, {}) if cost is None else (cost.by_tag, cost.idle_by_tag)
+    return [(tag, pool, paid.get(tag), idle.get(tag)) for tag, pool in summary.workers.items()]
+
+
+def lost_in_words(summary: Summary) -> list[str]:
+    """Return a line with the reasons for each pool that lost workers."""
+    return [
+        one_line(f"Lost workers of {tag}: {reasons_in_words(pool.lost_reasons)}")
+        for tag, pool in summary.workers.items()
+        if pool.lost
+    ]
+
+
+# Times of a finished run are those since its start, as in the timeline.
+_AFTER = Column("after", "after", lambda row: row.row["after"], "duration")
+#: The table of the decisions of a finished run.
+DECISIONS_OF_RUN = Listing((_AFTER, *DECISIONS.columns[1:]), DECISIONS.key, ("report",))
+
+
+def decision_rows(changes: Iterable[Mapping[str, Any]], first: float) -> list[DecisionRow]:
+    """Return the rows of :data:`DECISIONS_OF_RUN` for a run that started at ``first``."""
+    rows = []
+    for place, row in enumerate(changes):
+        moment, counts = number(row.get("timestamp")), (row.get("from"), row.get("to"))
+        if moment is None:
+            continue
+        before, then = (None if (n := number(count)) is None else f"{n:.0f}" for count in counts)
+        words = {key: text(row.get(key)) or "" for key in ("tag", "source", "reason")}
+        changed = {**words, "from": before, "to": then, "after": moment - first}
+        rows.append(DecisionRow(place, changed))
+    return rows
 
 
 def task_rows(summary: Summary) -> tuple[TaskRow, ...]:
