@@ -39,5 +39,5 @@ def test_each_choice_tells_what_it_costs_to_be_wrong():
         ("  a 2", "20.0 s", "-", "11", "-"),
     ]
     assert "  @ a 1      30.0 s  40.0 s              10    12" in draw_front(made).splitlines()
-    page = plan_html(made, time="", cost="")
+    page = plan_html(made)
     assert page.index("80 % of cost") < page.index("40.0 s", page.index("80 % of cost"))

@@ -10,12 +10,12 @@ import json
 import math
 import os
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scalable.files import write_whole
-from scalable.model import FrontPoint, Plan, ResourceRequest
+from scalable.model import FrontPoint, Plan
 from scalable.model.plan import confidence_in_words
 from scalable.units import counted, format_amount, format_duration
 from scalable.views.tables import Table, text_table
@@ -25,7 +25,6 @@ from scalable.views.templates import in_notebook
 WIDTH = 100
 #: Maximum number of characters of the worker counts in the short form of a plan.
 _REPR = 80
-_HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 
 
 class ShownPlan(Plan):
@@ -44,14 +43,13 @@ class ShownPlan(Plan):
 
     def __repr__(self) -> str:
         counts = self.scale_plan.workers_by_tag
-        shown = ", ".join(f"{tag} {count}" for tag, count in counts.items())
+        shown = _counts(counts)
         if len(shown) > _REPR:
             shown = f"{counted(sum(counts.values()), 'worker')} in {counted(len(counts), 'pool')}"
         return f"<Plan for {self.target_name!r}: {shown}; time {_time(self)}>"
 
     def _repr_html_(self) -> str:
-
-        return plan_html(self, time=_time(self), cost=_cost(self))
+        return plan_html(self)
 
 
 def shown_plan(plan: Plan) -> ShownPlan:
@@ -62,25 +60,39 @@ def shown_plan(plan: Plan) -> ShownPlan:
 
 def render_plan(plan: Plan) -> str:
     """Return a plan as text."""
-    counts, resources = plan.scale_plan.workers_by_tag, plan.scale_plan.resources_by_tag
-    rows = [(tag, str(count), *_resources(resources.get(tag))) for tag, count in counts.items()]
     tasks = [f"  {task} -> {tag}" for task, tag in plan.task_to_component.items()]
-    objective = f"Objective: {plan.objective}, policy {plan.policy}"
     lines = [
-        f"Target:    {plan.target_name} (provider {plan.provider_name})",
-        *([objective] if plan.objective else []),
-        f"Time:      {_time(plan)}",
-        *(f"{title}:  {words}" for title, words in _startup(plan)),
-        *_wrapped("Cost:      ", _cost(plan)),
-        f"Digest:    {plan.manifest_lock}",
+        *(line for name, words in _facts(plan) for line in _wrapped(f"{name + ':':<11}", words)),
         "",
         "Workers:",
-        *text_table(_HEADER, rows).lines(WIDTH),
+        *_pools(plan, "tag").lines(WIDTH),
         *(["", "Tasks:", *tasks] if tasks else []),
         *(["", "Why:"] if plan.reasons else []),
         *(line for reason in plan.reasons for line in _wrapped("  - ", reason)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "Target", f"{plan.target_name} (provider {plan.provider_name})"
+    if plan.objective:
+        yield "Objective", f"{plan.objective}, policy {plan.policy}"
+    yield "Time", _time(plan)
+    if plan.startup_s is not None:
+        yield "Start-up", f"{format_duration(plan.startup_s)} before that"
+    yield "Cost", _cost(plan)
+    yield "Digest", plan.manifest_lock
+
+
+def _pools(plan: Plan, heading: str) -> Table:
+    rows = []
+    for tag, count in plan.scale_plan.workers_by_tag.items():
+        asked = plan.scale_plan.resources_by_tag.get(tag)
+        amounts: tuple[Any, ...] = ("-", "-", "-")
+        if asked is not None:
+            amounts = (f"{asked.cpus:g}", asked.memory or "-", asked.gpus)
+        rows.append((tag, count, *amounts))
+    return text_table((heading, "workers", "cpus", "memory", "gpus"), rows, empty="no pools")
 
 
 def _wrapped(first: str, text: str) -> list[str]:
@@ -106,17 +118,6 @@ def _time(plan: Plan) -> str:
 def after_startup(plan: Plan, seconds: float) -> float:
     """Return a predicted time without the start-up that is part of it."""
     return max(0.0, seconds - (plan.startup_s or 0.0))
-
-
-def _startup(plan: Plan) -> list[tuple[str, str]]:
-    known = plan.startup_s
-    return [] if known is None else [("Start-up", f"{format_duration(known)} before that")]
-
-
-def _resources(request: ResourceRequest | None) -> tuple[str, str, str]:
-    if request is None:
-        return ("-", "-", "-")
-    return (f"{request.cpus:g}", request.memory or "-", str(request.gpus))
 
 
 def _cost(plan: Plan) -> str:
@@ -149,40 +150,21 @@ def _cost(plan: Plan) -> str:
 _ROWS, _REASONS = 40, 60
 
 
-def plan_html(plan: Plan, *, time: str, cost: str) -> str:
-    """Return a plan as HTML, with the predicted time and cost in words."""
-    facts: list[tuple[str, Any]] = [
-        ("Target", f"{plan.target_name} (provider {plan.provider_name})"),
-        ("Time", time),
-        *_startup(plan),
-        ("Cost", cost),
-        ("Digest", plan.manifest_lock[:12]),
-    ]
-    if plan.objective:
-        facts.insert(1, ("Objective", f"{plan.objective}, policy {plan.policy}"))
-    pools, tasks = _pools(plan), _tasks(plan)
+def plan_html(plan: Plan) -> str:
+    """Return a plan as HTML."""
+    pools, tasks = _pools(plan, "pool"), _tasks(plan)
+    headings = ("workers", "time", "80 %", "cost", "80 % of cost")
     return in_notebook(
         "plan.html",
         target=plan.target_name,
-        facts=facts,
+        facts=[(name, words[:12] if name == "Digest" else words) for name, words in _facts(plan)],
         pools=pools.first(_ROWS),
         more_pools=max(0, len(pools.rows) - _ROWS),
         tasks=tasks.first(_ROWS),
         more_tasks=max(0, len(tasks.rows) - _ROWS),
-        choices=_choices(plan),
+        choices=text_table(headings, front_rows(plan), empty="no choices"),
         reasons=plan.reasons[:_REASONS],
     )
-
-
-def _pools(plan: Plan) -> Table:
-    rows = []
-    for tag, count in plan.scale_plan.workers_by_tag.items():
-        asked = plan.scale_plan.resources_by_tag.get(tag)
-        amounts = ("-",) * 3
-        if asked is not None:
-            amounts = (f"{asked.cpus:g}", asked.memory or "-", str(asked.gpus))
-        rows.append((tag, count, *amounts))
-    return text_table(("pool", "workers", "cpus", "memory", "gpus"), rows, empty="no pools")
 
 
 def _tasks(plan: Plan) -> Table:
@@ -198,12 +180,6 @@ def _tasks(plan: Plan) -> Table:
     return text_table(headings, rows, left=("pool", "known from"), empty="no tasks")
 
 
-def _choices(plan: Plan) -> Table:
-    """Return the choices of time and cost, with their 80 % quantiles."""
-    headings = ("workers", "time", "80 %", "cost", "80 % of cost")
-    return text_table(headings, front_rows(plan), empty="no choices")
-
-
 # The front as text --------------------------------------------------------------------------------
 
 _ACROSS, _UP = 60, 12
@@ -215,19 +191,16 @@ _CHOSEN = "@ "
 
 def draw_front(plan: Plan) -> str:
     """Return a plan's front (at least one point) as text. Time grows to the right, cost upwards."""
-    points, unit = _points(plan), _unit(plan)
-    chosen = _chosen(plan)
+    points, unit, chosen = _points(plan), _unit(plan), _chosen(plan)
+    times, costs = [p.time_s for p in points], [p.cost for p in points]
     cells = [[" "] * _ACROSS for _ in range(_UP)]
-    across, up = _scales(points)
     for point in sorted(points, key=lambda p: p == chosen):
-        column = round(across(point.time_s) * (_ACROSS - 1))
-        row = _UP - 1 - round(up(point.cost) * (_UP - 1))
-        cells[row][column] = "@" if point == chosen else "*"
-    least, most = min(p.cost for p in points), max(p.cost for p in points)
-    labels = {0: format_amount(most, unit), _UP - 1: format_amount(least, unit)}
+        row = _UP - 1 - _position(point.cost, costs, _UP)
+        cells[row][_position(point.time_s, times, _ACROSS)] = "@" if point == chosen else "*"
+    labels = {0: format_amount(max(costs), unit), _UP - 1: format_amount(min(costs), unit)}
     width = max(len(label) for label in labels.values())
+    first, last = format_duration(min(times)), format_duration(max(times))
     lines = [f"{labels.get(i, ''):>{width}} |{''.join(c).rstrip()}" for i, c in enumerate(cells)]
-    first, last = (format_duration(f(p.time_s for p in points)) for f in (min, max))
     lines.append(f"{'':>{width}} +{'-' * _ACROSS}")
     lines.append(f"{'':>{width}}  {first}{last:>{_ACROSS - len(first)}}")
     return "\n".join(
@@ -240,6 +213,14 @@ def draw_front(plan: Plan) -> str:
             "  80 %: in four of five cases, time and cost are at most this.",
         ]
     )
+
+
+def _position(value: float, values: Sequence[float], cells: int) -> int:
+    """Return the cell of a value on an axis from the smallest to the largest of all values."""
+    low, high = min(values), max(values)
+    if low > 0 and high / low >= _WIDE:
+        low, high, value = math.log(low), math.log(high), math.log(value)
+    return round((value - low) / (high - low) * (cells - 1)) if high > low else 0
 
 
 def _front_lines(plan: Plan) -> list[str]:
@@ -256,27 +237,20 @@ def front_rows(plan: Plan) -> list[tuple[str, ...]]:
     """Return rows of a plan's choices: workers, time and its 80 % quantile, cost and its quantile.
     They are evenly spaced, from cheapest to fastest. The chosen one starts with ``@``.
     """
-    unit, chosen = _unit(plan), _chosen(plan)
-    return [_row(point, unit, chosen) for point in _listed(plan)]
-
-
-def _scales(points: Sequence[FrontPoint]) -> tuple[_Scale, _Scale]:
-    return _Scale([p.time_s for p in points]), _Scale([p.cost for p in points])
-
-
-class _Scale:
-    """Axis that maps the smallest value to 0 and the largest value to 1."""
-
-    def __init__(self, values: Sequence[float]) -> None:
-        self._low, self._high = min(values), max(values)
-        self._wide = self._low > 0 and self._high / self._low >= _WIDE
-
-    def __call__(self, value: float) -> float:
-        if self._high == self._low:
-            return 0.0
-        if self._wide:
-            return math.log(value / self._low) / math.log(self._high / self._low)
-        return (value - self._low) / (self._high - self._low)
+    points, unit, chosen = _points(plan), _unit(plan), _chosen(plan)
+    step = max(1.0, (len(points) - 1) / (_LISTED - 1))
+    listed = {round(i * step) for i in range(_LISTED)} | {len(points) - 1}
+    return [
+        (
+            (_CHOSEN if point == chosen else " " * len(_CHOSEN)) + _counts(point.workers_by_tag),
+            format_duration(point.time_s),
+            "-" if point.time_q80_s is None else format_duration(point.time_q80_s),
+            format_amount(point.cost, unit),
+            "-" if point.cost_q80 is None else format_amount(point.cost_q80, unit),
+        )
+        for place, point in enumerate(points)
+        if place in listed or point == chosen
+    ]
 
 
 def _chosen(plan: Plan) -> FrontPoint | None:
@@ -298,25 +272,6 @@ def _points(plan: Plan) -> list[FrontPoint]:
 
 def _unit(plan: Plan) -> str:
     return plan.predicted_cost.unit if plan.predicted_cost is not None else "worker-seconds"
-
-
-def _listed(plan: Plan) -> list[FrontPoint]:
-    """Return evenly spaced points of the front, including both ends and the chosen point."""
-    points, chosen = _points(plan), _chosen(plan)
-    step = max(1.0, (len(points) - 1) / (_LISTED - 1))
-    places = {round(i * step) for i in range(_LISTED)} | {len(points) - 1}
-    return [p for i, p in enumerate(points) if i in places or p == chosen]
-
-
-def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, ...]:
-    mark = _CHOSEN if point == chosen else " " * len(_CHOSEN)
-    return (
-        mark + _counts(point.workers_by_tag),
-        format_duration(point.time_s),
-        "-" if point.time_q80_s is None else format_duration(point.time_q80_s),
-        format_amount(point.cost, unit),
-        "-" if point.cost_q80 is None else format_amount(point.cost_q80, unit),
-    )
 
 
 def _counts(workers: Mapping[str, int]) -> str:
