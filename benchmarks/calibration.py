@@ -35,8 +35,8 @@ from scalable.forecasting import knowledge_of
 from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import make_plan
 from scalable.planning.uncertainty import BAND
-from scalable.runs.history import EarlierRun, NameSpan
-from scalable.runs.measurements import CallRecord
+from scalable.runs.history import EarlierRun
+from scalable.runs.measurements import CallRecord, NameSpan
 from scalable.scaling.task_model import Kind
 from simulation import workloads as simulated
 from simulation.rules import Fixed
@@ -250,7 +250,7 @@ def record(
     starts = tuple((tag, seconds) for tag in POOLS for seconds in startup_s)
     counts = Counter((call.tag, call.task) for call in calls)
     more = {"counts": counts, "spans": spans or {}, "startups_s": starts}
-    return EarlierRun(f"run-{number}", "t", "completed", tuple(calls), **more)
+    return EarlierRun(tuple(calls), run_id=f"run-{number}", target="t", status="completed", **more)
 
 
 def outcome(

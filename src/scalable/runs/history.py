@@ -8,21 +8,23 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from scalable.files import open_regular, read_regular, write_private
 from scalable.runs.calls import RecordedTasks
-from scalable.runs.measurements import CallRecord, Measurements, NameSpan, measure
+from scalable.runs.measurements import Measurements, measure
 from scalable.runs.streams import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
     RUN_FILE,
     decode_object,
     encode_row,
+    mapping,
     number,
+    read_or_empty,
     stream_path,
 )
 
@@ -40,26 +42,13 @@ MEASURED = ("tasks", "workers", "remembered")
 BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
 
 
-@dataclass(frozen=True)
-class EarlierRun:
-    """Measurements of one run."""
+@dataclass(frozen=True, kw_only=True)
+class EarlierRun(Measurements):
+    """One run with its measurements."""
 
     run_id: str
     target: str
     status: str
-    #: Successful tasks in finishing order. For large runs a random sample per name, or the last
-    #: ones of an unfinished record.
-    calls: tuple[CallRecord, ...] = ()
-    #: True if the other values come from all tasks of the run.
-    whole: bool = True
-    #: Successful tasks and cache hits by (tag, name). A run with an empty cache executes the hits.
-    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    #: Time spans by (tag, name), if the whole run was read and no tasks came in bundles.
-    spans: Mapping[tuple[str, str], NameSpan] = field(default_factory=dict)
-    #: Pairs of a tag and the seconds from the request of a worker until it connected.
-    startups_s: tuple[tuple[str, float], ...] = ()
-    #: Seconds from the start-up to the last finish, or None if only a part of the run was read.
-    span_s: float | None = None
     #: Predicted time of the run's plan. None if the plan guessed counts or durations, or cache hits
     #: were unexpected: such runs do not show how good predictions are.
     predicted_s: float | None = None
@@ -130,7 +119,7 @@ def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
 
 def _written(directory: Path) -> tuple[Measurements, int] | None:
     """Return the written measurements of a run, or None if they are invalid or outdated."""
-    data = _read(directory / MEASUREMENTS_FILE)
+    data = read_or_empty(directory / MEASUREMENTS_FILE)
     told = data[_BEGIN:_END]
     values = decode_object(told) if data == _sealed(told) else None
     if values is None or values["version"] != VERSION or values["sizes"] != _sizes(directory):
@@ -155,48 +144,21 @@ _BEGIN, _END = len(_sealed(b"")) - 2, -2
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    return {stream: _size(stream_path(directory, stream)) for stream in MEASURED}
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+    paths = {stream: stream_path(directory, stream) for stream in MEASURED}
+    return {stream: path.stat().st_size if path.exists() else 0 for stream, path in paths.items()}
 
 
 def _earlier_run(directory: Path, run: Mapping[str, Any], measured: Measurements) -> EarlierRun:
-    plan = decode_object(_read(directory / PLAN_FILE)) or {}
-    guessed = _guessed(plan) or measured.has_hits
-    predicted = None if guessed else number(plan.get("predicted_time_s"))
-    usual = number(plan.get("overhead"))
+    plan = decode_object(read_or_empty(directory / PLAN_FILE)) or {}
+    tasks = map(mapping, mapping(plan.get("tasks")).values())
+    guessed = any("guess" in (task.get("counted"), task.get("source")) for task in tasks)
+    predicted, overhead = (number(plan.get(key)) for key in ("predicted_time_s", "overhead"))
     return EarlierRun(
+        **vars(measured),
         run_id=directory.name,
         target=str(run.get("target")),
         status=str(run.get("status")),
-        calls=measured.calls,
-        whole=measured.whole,
-        counts=measured.counts,
-        spans=measured.spans,
-        startups_s=measured.startups_s,
-        span_s=measured.span_s,
-        predicted_s=predicted if predicted is not None and predicted > 0 else None,
-        overhead=usual if usual is not None and usual > 0 else 1.0,
+        predicted_s=None if guessed or measured.has_hits or (predicted or 0) <= 0 else predicted,
+        overhead=overhead if overhead is not None and overhead > 0 else 1.0,
         provider=str(run.get("provider") or ""),
     )
-
-
-def _guessed(plan: Mapping[str, Any]) -> bool:
-    tasks = plan.get("tasks")
-    rows = tasks.values() if isinstance(tasks, Mapping) else ()
-    return any(
-        isinstance(row, Mapping) and "guess" in (row.get("counted"), row.get("source"))
-        for row in rows
-    )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_regular(path)
-    except FileNotFoundError:
-        return b""

@@ -52,13 +52,20 @@ _ORDER = itemgetter(0)
 
 @dataclass(frozen=True)
 class Measurements:
-    """Measurements of one run, as in :class:`.EarlierRun`."""
+    """Measurements of one run."""
 
+    #: Successful tasks in finishing order. For large runs a random sample per name, or the last
+    #: ones of an unfinished record.
     calls: tuple[CallRecord, ...] = ()
+    #: True if the other values come from all tasks of the run.
     whole: bool = True
+    #: Successful tasks and cache hits by (tag, name). A run with an empty cache executes the hits.
     counts: Mapping[_Task, int] = field(default_factory=dict)
+    #: Time spans by (tag, name), if the whole run was read and no tasks came in bundles.
     spans: Mapping[_Task, NameSpan] = field(default_factory=dict)
+    #: Pairs of a tag and the seconds from the request of a worker until it connected.
     startups_s: tuple[tuple[str, float], ...] = ()
+    #: Seconds from the start-up to the last finish, or None if only a part of the run was read.
     span_s: float | None = None
     #: True if cached results of tasks were found.
     has_hits: bool = False

@@ -8,7 +8,8 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from scalable.runs.streams import (
     decode_object,
     mapping,
     number,
+    read_or_empty,
     stream_path,
     text,
 )
@@ -60,25 +62,22 @@ class RunOverview(Noun):
 
 def run_overviews(runs_dir: str | os.PathLike[str]) -> tuple[list[RunOverview], list[str]]:
     """Return all runs, the latest first, and messages about unreadable ones."""
-    found: list[tuple[float, RunOverview]] = []
+    found: list[RunOverview] = []
     faults: list[str] = []
     for path in sorted(Path(runs_dir).glob(_NAME)):
         try:
-            run = _overview(path)
+            found.append(_overview(path))
         except (RunError, OSError) as error:
             faults.append(str(error))
-            continue
-        found.append((epoch(run.started_at) or 0.0, run))
-    found.sort(key=lambda pair: (pair[0], pair[1].run_id), reverse=True)
-    return [run for _, run in found], faults
+    found.sort(key=lambda run: (epoch(run.started_at) or 0.0, run.run_id), reverse=True)
+    return found, faults
 
 
 def _overview(path: Path) -> RunOverview:
     run, state = read_status(path)
     summary = _summary(path, state)
-    tasks = summary.get("tasks")
-    states = tasks if isinstance(tasks, dict) else None
-    paid = mapping(summary.get("cost"))
+    paid, tasks = mapping(summary.get("cost")), mapping(summary.get("tasks"))
+    counts = {name: int(number(count) or 0) for name, count in tasks.items()}
     return RunOverview(
         run_id=path.name,
         project=text(run.get("project")) or "",
@@ -88,26 +87,22 @@ def _overview(path: Path) -> RunOverview:
         duration_s=number(summary.get("duration_s")),
         cost=number(paid.get("actual")),
         currency=text(paid.get("currency")),
-        calls=None if states is None else sum(_count(value) for value in states.values()),
-        failed=None if states is None else _count(states.get("failed")),
+        calls=sum(counts.values()) if "tasks" in summary else None,
+        failed=counts.get("failed", 0) if "tasks" in summary else None,
         path=str(path),
     )
 
 
-def _summary(path: Path, state: str) -> dict[str, Any]:
+def _summary(path: Path, state: str) -> Mapping[str, Any]:
     """Return the summary of a run, computing it if the run has not written one."""
+    written = None
     if state not in ("running", "interrupted"):
-        try:
-            written = decode_object(read_regular(path / SUMMARY_FILE))
-        except FileNotFoundError:
-            written = None
-        if written is not None:
-            return written
-    try:
-        if stream_path(path, "tasks").stat().st_size > _COUNTED_BYTES:
-            return {}
-    except FileNotFoundError:
-        pass
+        written = decode_object(read_or_empty(path / SUMMARY_FILE))
+    if written is not None:
+        return written
+    tasks = stream_path(path, "tasks")
+    if tasks.exists() and tasks.stat().st_size > _COUNTED_BYTES:
+        return {}
     return summarize(read_run(path)).to_dict()
 
 
@@ -128,19 +123,14 @@ def chosen_runs(
 ) -> tuple[list[RunOverview], list[KeptRun]]:
     """Return the runs beyond ``keep`` and ``older_than_s`` to remove, and those that must stay."""
     moment = time.time() if now is None else now
-    chosen: list[RunOverview] = []
-    kept: list[KeptRun] = []
-    for place, run in enumerate(runs):
-        if keep is not None and place < keep:
-            continue
-        if older_than_s is not None and moment - (epoch(run.started_at) or 0.0) <= older_than_s:
-            continue
-        reason = _stays(Path(run.path))
-        if reason is None:
-            chosen.append(run)
-        else:
-            kept.append(KeptRun(run.run_id, reason))
-    return chosen, kept
+    found = [
+        (run, _stays(Path(run.path)))
+        for place, run in enumerate(runs)
+        if not (keep is not None and place < keep)
+        and not (older_than_s is not None and moment - (epoch(run.started_at) or 0) <= older_than_s)
+    ]
+    chosen = [run for run, reason in found if reason is None]
+    return chosen, [KeptRun(run.run_id, reason) for run, reason in found if reason is not None]
 
 
 def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[KeptRun]]:
@@ -196,10 +186,6 @@ def _is_no_directory_of_ours(path: Path) -> str | None:
     return f"its {RUN_FILE} is a symbolic link" if (path / RUN_FILE).is_symlink() else None
 
 
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
 # Search -------------------------------------------------------------------------------------------
 
 LATEST = "latest"
@@ -208,8 +194,12 @@ _LISTED = 5
 
 def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
     """Return the directories of all readable runs, the latest first, or [] if there are none."""
-    starts = {path: _started_at(path) for path in Path(runs_dir).glob("run-*")}
-    known = [(start, path) for path, start in starts.items() if start is not None]
+    known: list[tuple[float, Path]] = []
+    for path in Path(runs_dir).glob(_NAME):
+        with suppress(OSError):
+            run = decode_object(read_regular(path / RUN_FILE))
+            if run is not None:
+                known.append((epoch(run.get("started_at")) or 0.0, path))
     return [path for _, path in sorted(known, reverse=True)]
 
 
@@ -219,7 +209,7 @@ def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Pat
     where = Path(runs_dir).absolute()
     prefix = "" if run_id in (None, LATEST) else str(run_id)
     matches = [path for path in runs if path.name.startswith(prefix)]
-    damaged = [path for path in where.glob("run-*") if path.name.startswith(prefix)]
+    damaged = [path for path in where.glob(_NAME) if path.name.startswith(prefix)]
     if damaged and not matches:
         read_run(max(damaged))  # raises its fault
     if not runs:
@@ -242,11 +232,3 @@ def _listing(runs: list[Path]) -> str:
     names = ", ".join(path.name for path in runs[:_LISTED])
     more = len(runs) - _LISTED
     return f"recorded runs: {names}" + (f" and {more} more" if more > 0 else "")
-
-
-def _started_at(path: Path) -> float | None:
-    try:
-        run = decode_object(read_regular(path / RUN_FILE))
-    except OSError:
-        return None
-    return None if run is None else epoch(run.get("started_at")) or 0.0

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import RunError
-from scalable.files import read_regular
 from scalable.liveness import process_gone
 from scalable.runs.calls import FINAL_STATES, FOUND
 from scalable.runs.streams import (
@@ -26,6 +25,7 @@ from scalable.runs.streams import (
     StoredRows,
     decode_object,
     mapping,
+    read_or_empty,
     stream_path,
     text,
 )
@@ -92,8 +92,8 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
             path=directory,
             run=run,
             status=status,
-            plan=decode_object(_read(directory / PLAN_FILE)) or {},
-            manifest_lock=_read(directory / LOCK_FILE).decode(errors="replace").strip(),
+            plan=decode_object(read_or_empty(directory / PLAN_FILE)) or {},
+            manifest_lock=read_or_empty(directory / LOCK_FILE).decode(errors="replace").strip(),
             **streams,
         )
     except OSError as error:
@@ -112,7 +112,7 @@ def read_status(directory: Path) -> tuple[Row, str]:
 
 
 def _read_run_file(directory: Path) -> Row:
-    data = _read(directory / RUN_FILE)
+    data = read_or_empty(directory / RUN_FILE)
     run = decode_object(data)
     if run is None:
         fault = f"{RUN_FILE}{_fault_in(data)}" if data else f"{RUN_FILE} is missing or empty"
@@ -131,13 +131,6 @@ def _fault_in(data: bytes) -> str:
         at = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         return f"{at} is damaged: {getattr(error, 'msg', error)}"
     return " is not a JSON object"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_regular(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return b""
 
 
 def last_write(directory: Path) -> float:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, overload
 from pydantic_core import from_json
 
 from scalable.errors import RunError
-from scalable.files import open_regular
+from scalable.files import open_regular, read_regular
 
 Row = dict[str, Any]
 
@@ -86,6 +86,14 @@ def _decode_anything(data: bytes) -> Any:
         return _DECODER.decode(data.decode())
     except (ValueError, RecursionError):
         return None
+
+
+def read_or_empty(path: Path) -> bytes:
+    """Return the contents of a file of a run. They are empty if it is missing."""
+    try:
+        return read_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
 
 
 def number(value: object) -> float | None:

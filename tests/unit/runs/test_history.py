@@ -8,7 +8,7 @@ import pytest
 from scalable.runs import history
 from scalable.runs.calls import RecordedTasks
 from scalable.runs.history import read_history
-from scalable.runs.measurements import CallRecord
+from scalable.runs.measurements import CallRecord, NameSpan
 
 
 def row(task_id, state, timestamp, name="sim", tag="model", **more):
@@ -172,6 +172,6 @@ def test_the_span_of_a_task_is_from_its_first_begin_to_its_last_end(record, tmp_
     first, second = run.spans["model", "sim"], run.spans["post", "sum"]
     assert (first, second) == ((10.0, 21.0), (20.0, 21.0))
     assert second.overlaps(first)
-    assert not history.NameSpan(21.0, 30.0).overlaps(first)
+    assert not NameSpan(21.0, 30.0).overlaps(first)
     # Calls in bundles have no times of their own.
     assert set(run.spans) == {("model", "sim"), ("post", "sum")}
