@@ -23,9 +23,6 @@ _UNKNOWN_REASON = "reason not known"
 # Largest number of restarted tasks in one row. Larger numbers are treated as damage.
 _MOST_REPEATS = 1_000_000
 
-#: (name of a task, or None if only its id is known; tags that the task has had, the latest last).
-_Kind = tuple[str | None, tuple[str, ...]]
-
 
 class Span(NamedTuple):
     """Task (or bundle) on a worker, with its times in epoch seconds and its name."""
@@ -59,11 +56,11 @@ class RecordedTasks:
 
     def __init__(self, rows: Iterable[Row] = (), *, spans: bool = False) -> None:
         self._numbers: dict[str, int] = {}
-        self._kinds: list[_Kind] = [(None, ())]
-        self._kind_numbers = {self._kinds[0]: 0}
-        self._kind = array("i")
-        #: Transition table: (kind, name and tag of the next row) to new kind.
-        self._moves: dict[tuple[int, object, object], int] = {}
+        #: Names of tasks, or their ids.
+        self._names: list[str] = []
+        #: Tags that tasks have had, the latest last. Tasks share equal ones.
+        self._tags: list[tuple[str, ...]] = []
+        self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._last: list[str] = []
         self._final: list[str] = []
         self._starts = array("i")
@@ -83,7 +80,7 @@ class RecordedTasks:
     def _read(self, rows: Iterable[Row]) -> None:
         """Read the rows of ``tasks.jsonl``. Rows without the required keys are skipped."""
         # Every row of a record comes here: local names are faster.
-        numbers, kinds, moves, last = self._numbers, self._kind, self._moves, self._last
+        numbers, names, tags, last = self._numbers, self._names, self._tags, self._last
         latest, first = -inf, inf
         for row in rows:
             get = row.get
@@ -97,11 +94,12 @@ class RecordedTasks:
             call = numbers.get(task_id)
             if call is None:
                 call = self._new(task_id)
-            before, name, tag = kinds[call], get("task_name"), get("tag")
-            try:
-                kinds[call] = moves[before, name, tag]
-            except (KeyError, TypeError):  # values of damaged rows may be of any type
-                kinds[call] = self._move(before, text(name), text(tag))
+            name, tag = get("task_name"), get("tag")
+            if isinstance(name, str):
+                names[call] = intern(name)
+            if isinstance(tag, str) and tag not in tags[call][-1:]:
+                known = (*(each for each in tags[call] if each != tag), tag)
+                tags[call] = self._shared.setdefault(known, known)
             if state == RERUN:
                 self._begin_again(call, row)
                 continue
@@ -124,8 +122,9 @@ class RecordedTasks:
         self._reasons.setdefault(call, []).extend([why] * many)
 
     def _new(self, task_id: str) -> int:
-        call = self._numbers[task_id] = len(self._kind)
-        self._kind.append(0)
+        call = self._numbers[task_id] = len(self._names)
+        self._names.append(task_id)
+        self._tags.append(())
         self._last.append("")
         self._final.append("")
         self._starts.append(0)
@@ -133,17 +132,6 @@ class RecordedTasks:
         for column in self.measurements.values():
             column.append(nan)
         return call
-
-    def _move(self, before: int, name: str | None, tag: str | None) -> int:
-        was, tags = self._kinds[before]
-        if tag is not None:
-            tags = (*(each for each in tags if each != tag), tag)
-        kind = (was if name is None else name, tags)
-        number = self._kind_numbers.setdefault(kind, len(self._kinds))
-        if number == len(self._kinds):
-            self._kinds.append(kind)
-        self._moves[before, name, tag] = number
-        return number
 
     def _end(self, call: int, state: str, moment: float | None, row: Row) -> None:
         self._final[call] = state
@@ -169,18 +157,17 @@ class RecordedTasks:
     def by_name(self) -> dict[str, Sequence[int]]:
         """Map task names to task numbers. A task without a name has its id as name."""
         found: dict[str, array[int]] = {}
-        for (task_id, call), kind in zip(self._numbers.items(), self._kind, strict=True):
-            name = self._kinds[kind][0]
-            found.setdefault(task_id if name is None else name, array("i")).append(call)
+        for call, name in enumerate(self._names):
+            found.setdefault(name, array("i")).append(call)
         return dict(found)
 
-    def succeeded(self) -> dict[tuple[str | None, str | None], Sequence[int]]:
+    def succeeded(self) -> dict[tuple[str | None, str], Sequence[int]]:
         """Map the latest tag and the name of successful tasks to their numbers."""
-        found: dict[tuple[str | None, str | None], array[int]] = {}
+        found: dict[tuple[str | None, str], array[int]] = {}
         for call, state in enumerate(self._final):
             if state == "succeeded":
-                name, tags = self._kinds[self._kind[call]]
-                found.setdefault((tags[-1] if tags else None, name), array("i")).append(call)
+                tag = (self._tags[call] or (None,))[-1]
+                found.setdefault((tag, self._names[call]), array("i")).append(call)
         return dict(found)
 
     def durations(self, call: int) -> Sequence[float]:
@@ -194,8 +181,7 @@ class RecordedTasks:
         return call in self._bundles
 
     def tags(self, calls: Iterable[int]) -> set[str]:
-        kinds = {self._kind[call] for call in calls}
-        return {tag for kind in kinds for tag in self._kinds[kind][1]}
+        return {tag for tags in {self._tags[call] for call in calls} for tag in tags}
 
     def states(self, calls: Iterable[int]) -> Counter[str]:
         """Count tasks by their latest final state, or else latest state, without cache hits."""
@@ -290,8 +276,7 @@ class RecordedTasks:
         calls = [max(before, key=lengths.__getitem__)]
         while calls[-1] in before:
             calls.append(before[calls[-1]])
-        ids = list(self._numbers)
-        names = Counter(self._kinds[self._kind[call]][0] or ids[call] for call in reversed(calls))
+        names = Counter(self._names[call] for call in reversed(calls))
         return Chain(lengths[calls[0]], len(calls), tuple(names.items()))
 
 

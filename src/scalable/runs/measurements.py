@@ -113,8 +113,7 @@ def measure(
     """Return the measurements of a run. ``whole`` is True if ``calls`` has all of its tasks.
     ``sampled`` keeps a random sample of tasks, since the last tasks are often the longest.
     """
-    named = calls.succeeded().items()
-    tasks = {(tag, name): own for (tag, name), own in named if tag is not None and name is not None}
+    tasks = {(tag, name): own for (tag, name), own in calls.succeeded().items() if tag is not None}
     most = max(LEAST_CALLS_OF_A_TASK, CALLS_OF_A_RUN // max(1, len(tasks)))
     most = min(most, CALLS_OF_A_TASK)
     chance = random.Random(0)  # noqa: S311 - a sample, the same each time

@@ -53,6 +53,6 @@ def test_rows_without_valid_bundled_calls_give_none(calls):
 def test_a_bundle_counts_as_its_calls():
     other = {"task_id": "c", "state": "succeeded", "duration_s": 1.0}
     calls = RecordedTasks([row([1.0, 2.0, 3.0], failed=1), other])
-    assert calls.succeeded() == {(None, "f"): array("i", [0]), (None, None): array("i", [1])}
+    assert calls.succeeded() == {(None, "f"): array("i", [0]), (None, "c"): array("i", [1])}
     assert [len(calls.durations(call)) for call in range(2)] == [2, 1]
     assert calls.is_bundle(0) > calls.is_bundle(1)
