@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from scalable.planning import judge_memory
+from scalable.planning.notices import judge_memory
 from scalable.quantiles import quantile
 from simulation.workloads import Terms, traces
 

@@ -155,10 +155,10 @@ class MemoryAdvice(Noun):
 
     @property
     def written(self) -> str:
-        """Advised amount in the manifest's notation, rounded up: ``740M``, ``2.5G``."""
-        if self.advised < 10**9:
-            return f"{math.ceil(self.advised / 10**6)}M"
-        return f"{math.ceil(self.advised / 10**8) / 10:g}G"
+        """Advised amount in the manifest's notation, rounded up: ``740Mi``, ``2.5Gi``."""
+        if self.advised < 2**30:
+            return f"{math.ceil(self.advised / 2**20)}Mi"
+        return f"{math.ceil(self.advised * 10 / 2**30) / 10:g}Gi"
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"written": self.written}

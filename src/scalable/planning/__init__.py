@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     )
     from scalable.planning.counts import conflicts, expected_work, total_limit, worker_counts
     from scalable.planning.knowledge import Knowledge, PastPrediction, Prices
-    from scalable.planning.notices import judge_memory
     from scalable.planning.plan import make_plan
     from scalable.planning.request import OBJECTIVES, POLICIES, PlanRequest
     from scalable.pricing.machines import cheapest, packed
@@ -37,7 +36,6 @@ __all__ = [
     "conflicts",
     "expectations",
     "expected_work",
-    "judge_memory",
     "make_plan",
     "notices",
     "packed",
@@ -72,7 +70,6 @@ __getattr__, __dir__ = exported_lazily(
             "Prices",
         ),
         "scalable.pricing.machines": ("cheapest", "packed"),
-        "scalable.planning.notices": ("judge_memory",),
         "scalable.planning.plan": ("make_plan",),
     },
 )

@@ -11,11 +11,12 @@ from scalable.planning.billing import NOT_COUNTED, old_prices
 from scalable.planning.counts import total_limit
 from scalable.planning.idle import IdleWorkers, idle_sentence, idle_workers, known_calls
 from scalable.planning.knowledge import Knowledge, Prices
+from scalable.planning.notices import memory_in_words
 from scalable.planning.objectives import Choice, Problem
 from scalable.planning.request import PlanRequest
 from scalable.planning.uncertainty import BAND, evidence_of, overhead
 from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, ExpectedTasks, slots_of
-from scalable.units import as_written, counted, format_amount, format_duration, like
+from scalable.units import counted, format_amount, format_duration
 
 #: Cost if workers stay until the end / expected cost: above this ratio, the cost is explained.
 _HELD = 1.05
@@ -57,7 +58,7 @@ def explain(given: PlanExplanation) -> tuple[str | None, tuple[str, ...]]:
         *_trust(given),
         *_time(given),
         *_cost(given),
-        *_memory(given),
+        *map(memory_in_words, given.plan.memory_advice),
     ]
     return binding, tuple(reasons)
 
@@ -352,16 +353,3 @@ def _cost(given: PlanExplanation) -> Iterator[str]:
 
 def _amount(amount: float, unit: str) -> str:
     return f"{format_amount(amount, unit)} {unit}"
-
-
-def _memory(given: PlanExplanation) -> Iterator[str]:
-    for advice in given.plan.memory_advice:
-        key = f"components.{advice.tag}.memory"
-        reserved, used = as_written(advice.reserved), like(advice.reserved, advice.used)
-        yield (
-            f"{key} reserves {reserved}; 95 % of {advice.samples} tasks used at most {used}: "
-            f"{advice.written} is enough."
-            if advice.advised < advice.reserved
-            else f"{key} reserves {reserved}; 5 % of {advice.samples} tasks used more than {used}: "
-            f"reserve {advice.written}."
-        )

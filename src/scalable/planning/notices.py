@@ -94,3 +94,13 @@ def judge_memory(tag: str, reserved: int, used: int, samples: int) -> MemoryAdvi
     if samples < LEAST_SAMPLES or advised <= reserved <= FAR * advised:
         return None
     return MemoryAdvice(tag, reserved, used, advised, samples)
+
+
+def memory_in_words(advice: MemoryAdvice) -> str:
+    """Return advice on memory as a sentence."""
+    reserved, used = format_bytes(advice.reserved), format_bytes(advice.used)
+    what = f"components.{advice.tag}.memory reserves {reserved}"
+    if advice.advised < advice.reserved:
+        share = f"95 % of {advice.samples} tasks used at most {used}"
+        return f"{what}; {share}: {advice.written} is enough."
+    return f"{what}; 5 % of {advice.samples} tasks used more than {used}: reserve {advice.written}."

@@ -279,7 +279,7 @@ def test_reservations_far_from_what_was_used_are_pointed_out():
     spec = hpc(*TWO, components=components)
     advice = plan(spec, None, None, Knowledge(forecasts)).memory_advice
     assert [(a.tag, a.advised, a.written) for a in advice] == [
-        ("model", 3_600_000_000, "3.6G"), ("post", 2_400_000_000, "2.4G")
+        ("model", 3_600_000_000, "3.4Gi"), ("post", 2_400_000_000, "2.3Gi")
     ]  # fmt: skip
     fits = [ComponentSpec("model", memory="5G"), ComponentSpec("post", memory="3G")]
     assert not plan(hpc(*TWO, components=fits), None, None, Knowledge(forecasts)).memory_advice

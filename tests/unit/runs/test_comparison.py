@@ -62,7 +62,7 @@ def test_predicted_stands_beside_actual(record):
     assert found.tasks["sim"].memory == (None, 10**9)
     assert found.tasks["extra"].calls == (None, 1.0)
     (advice,) = found.memory_advice
-    assert (advice.tag, advice.written) == ("model", "1.2G")
+    assert (advice.tag, advice.written) == ("model", "1.2Gi")
 
 
 def test_a_long_name_of_a_task_is_cut_in_the_comparison(record):
@@ -101,7 +101,7 @@ def test_a_comparison_as_text_and_as_json(record):
     found = compare(record(tasks=rows(5, 9.0), workers=[worker("a", "started", 100.0)]))
     text = render_comparison(found)
     assert "Within 0.8 to 1.25 times the predicted time: yes (confidence was fair)" in text
-    assert "reserve 1.2G" in text
+    assert ": 1.2Gi is enough." in text
     assert [line.split() for line in text.splitlines() if line.startswith("  time ")] == [
         ["time", "40.0", "s", "45.0", "s", "1.12"]
     ]

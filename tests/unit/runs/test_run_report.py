@@ -121,7 +121,7 @@ def test_advice_names_memory_and_workers_that_were_not_needed():
     calls = [call(n, duration_s=0.5) for n in range(15)]
     plan = {"scale_plan": {"resources_by_tag": {"a": {"memory": "20G"}}}}
     memory, workers = report_on(made_record(calls, plan=plan)).advice
-    assert memory.startswith("components.a.memory reserves 20G; 95 % of 15 tasks")
+    assert memory.startswith("components.a.memory reserves 18.63 GiB; 95 % of 15 tasks")
     assert workers.startswith("Workers of a had tasks in 19 % of their time")
     assert "1 worker instead of 2" in workers
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from scalable.model import MemoryAdvice
-from scalable.planning import judge_memory
+from scalable.planning.notices import judge_memory, memory_in_words
 from scalable.runs.calls import Chain, Span
 from scalable.runs.report.timeline import Presence
 from scalable.runs.report.usage import PoolUse
-from scalable.units import as_written, counted, format_duration, like
+from scalable.units import counted, format_duration
 
 #: If workers have tasks for less or more than these shares of the time, advise other counts.
 IDLE, BUSY = 0.5, 0.85
@@ -28,15 +28,6 @@ def memory_advice(uses: Iterable[PoolUse]) -> tuple[MemoryAdvice, ...]:
     return tuple(advice for advice in found if advice is not None)
 
 
-def said_memory(advice: MemoryAdvice) -> str:
-    """Return advice on memory as a sentence."""
-    used = like(advice.reserved, advice.used)
-    return (
-        f"components.{advice.tag}.memory reserves {as_written(advice.reserved)}; "
-        f"95 % of {advice.samples} tasks used at most {used}: reserve {advice.written}."
-    )
-
-
 def advise(
     uses: Sequence[PoolUse],
     spans: Sequence[Span],
@@ -47,7 +38,7 @@ def advise(
     """Return all advice as sentences. ``chain`` is None without dependent tasks.
     ``most`` is the largest number of workers that the manifest allows in all pools together.
     """
-    sentences = [said_memory(advice) for advice in memory_advice(uses)]
+    sentences = [memory_in_words(advice) for advice in memory_advice(uses)]
     tags = {presence.worker: presence.tag for presence in present}
     by_tag: dict[str, list[Span]] = {}
     for span in spans:

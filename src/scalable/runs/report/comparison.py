@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from scalable.harmless import one_line
 from scalable.model import MemoryAdvice
+from scalable.model.codec import Noun
 from scalable.model.plan import confidence_in_words
-from scalable.runs.report.advice import memory_advice, said_memory
+from scalable.planning.notices import memory_in_words
+from scalable.runs.report.advice import memory_advice
 from scalable.runs.report.environment import Environment
 from scalable.runs.report.usage import LONGEST_NAME, PoolUse
 from scalable.runs.streams import mapping, number
@@ -24,12 +26,17 @@ _BAND = (0.8, 1.25)
 #: Width of a comparison in columns.
 _WIDTH = 100
 
-Pair = tuple[float | None, float | None]
+
+class Pair(NamedTuple):
+    """Two values, of which None is unknown."""
+
+    predicted: float | None
+    actual: float | None
 
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """Pairs (predicted, actual) for the tasks of one name. None means unknown."""
+    """Comparison of the tasks of one name."""
 
     calls: Pair
     mean_s: Pair
@@ -40,8 +47,8 @@ class TaskComparison:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Comparison of a plan with its run as pairs (predicted, actual)."""
+class Comparison(Noun):
+    """Comparison of a plan with its run."""
 
     run_id: str
     status: str
@@ -65,19 +72,7 @@ class Comparison:
     workers: Mapping[str, Pair]
     tasks: Mapping[str, TaskComparison]
     #: Advice for components whose reserved memory is much more or less than the used memory.
-    memory_advice: Sequence[MemoryAdvice]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values, with the keys ``predicted`` and ``actual`` for each pair."""
-        plain = asdict(self)
-        for key in ("time_s", "startup_s", "worker_seconds", "cost"):
-            plain[key] = _named(plain[key])
-        plain["workers"] = {tag: _named(pair) for tag, pair in self.workers.items()}
-        plain["tasks"] = {
-            name: {key: _named(pair) for key, pair in asdict(task).items()}
-            for name, task in self.tasks.items()
-        }
-        return plain
+    memory_advice: tuple[MemoryAdvice, ...]
 
 
 def compare_with_plan(
@@ -106,21 +101,21 @@ def compare_with_plan(
         status=summary.status,
         objective=plan.get("objective"),
         policy=plan.get("policy"),
-        time_s=(time, actual),
-        startup_s=(startup, summary.startup_s),
+        time_s=Pair(time, actual),
+        startup_s=Pair(startup, summary.startup_s),
         within=None if not time or actual is None else _BAND[0] <= actual / time <= _BAND[1],
         confidence=number(plan.get("confidence")),
-        worker_seconds=(
+        worker_seconds=Pair(
             None if predicted is None else predicted * sum(planned_workers.values()),
             sum(connected.values()) if pools else None,
         ),
-        cost=(
+        cost=Pair(
             None if predicted is None else _paid(planned_workers, hourly, predicted),
             paid if summary.cost is None else summary.cost.actual,
         ),
         currency=str(estimate.get("currency") or (summary.cost.currency if summary.cost else "")),
         workers={
-            tag: (number(wanted.get(tag)), most.get(tag, 0.0))
+            tag: Pair(number(wanted.get(tag)), most.get(tag, 0.0))
             for tag in dict.fromkeys([*wanted, *most])
         },
         tasks={
@@ -198,7 +193,7 @@ def render_comparison(comparison: Comparison) -> str:
     for title, made in comparison_tables(comparison):
         lines += ["", *([title] if title else []), *made.lines(_WIDTH)]
     for advice in comparison.memory_advice:
-        lines += ["", said_memory(advice)]
+        lines += ["", memory_in_words(advice)]
     return "\n".join(lines) + "\n"
 
 
@@ -218,18 +213,14 @@ def _cells(pair: tuple[Any, Any], show: Any) -> tuple[str, ...]:
     return (*texts, f"{other / one:.2f}" if numbers and one else "-")
 
 
-def _named(pair: Pair) -> dict[str, float | None]:
-    return {"predicted": pair[0], "actual": pair[1]}
-
-
 def _task(expected: Mapping[str, Any], actual: TaskRow | None) -> TaskComparison:
     spread = None if actual is None else actual.quantiles.get("duration_s")
     memory = None if actual is None else actual.quantiles.get("peak_memory")
     return TaskComparison(
-        calls=(number(expected.get("calls")), None if actual is None else float(actual.count)),
-        mean_s=(number(expected.get("mean_s")), None if spread is None else spread.mean),
-        q80_s=(number(expected.get("q80_s")), None if spread is None else spread.q80),
-        memory=(number(expected.get("memory")), None if memory is None else memory.q95),
+        calls=Pair(number(expected.get("calls")), None if actual is None else float(actual.count)),
+        mean_s=Pair(number(expected.get("mean_s")), None if spread is None else spread.mean),
+        q80_s=Pair(number(expected.get("q80_s")), None if spread is None else spread.q80),
+        memory=Pair(number(expected.get("memory")), None if memory is None else memory.q95),
     )
 
 
