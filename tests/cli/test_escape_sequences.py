@@ -127,9 +127,9 @@ def test_a_report(invoke, tmp_path, monkeypatch):
     run = RunDirectory.create(
         "p", "local", manifest_yaml="", manifest_lock="0" * 64, plan={}, provider=EVIL
     )
-    run.append("workers", {"event": "started", "worker": EVIL, "tag": EVIL})
-    run.append("workers", {"event": "lost", "worker": EVIL, "tag": EVIL, "reason": EVIL})
-    run.append("scaling", {"tag": EVIL, "from": 0, "to": 1, "reason": EVIL, "source": EVIL})
+    row = {"worker": EVIL, "tag": EVIL, "reason": f"lost: {EVIL}", "source": EVIL, "timestamp": 0.0}
+    run.extend("workers", [{"event": "started"} | row, {"event": "removed"} | row])
+    run.append("scaling", {"from": 0, "to": 1} | row)
     run.close("completed")
     result = invoke("report")
     assert result.code == 0

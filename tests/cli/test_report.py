@@ -18,7 +18,8 @@ def runs(tmp_path, monkeypatch):
         run = RunDirectory.create(
             project, "local", manifest_yaml="", manifest_lock="0" * 64, plan={}, provider="local"
         )
-        run.append("workers", {"event": "started", "worker": "a-0", "tag": "a"})
+        row = {"event": "started", "worker": "a-0", "tag": "a", "timestamp": 0.0}
+        run.append("workers", row)
         run.close("completed")
         made.append(run)
     return made

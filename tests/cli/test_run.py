@@ -189,7 +189,8 @@ from record import record
 for name in ("first", "second"):
     run = record(name)
     run.append("scaling", {"tag": "model", "from": 0, "to": 2, "action": "scale-up"})
-    run.append("workers", {"event": "started", "worker": "m-0", "tag": "model"})
+    row = {"worker": "m-0", "tag": "model", "timestamp": 0.0}
+    run.append("workers", {"event": "started"} | row)
     run.close("completed")
 print("said by the script")
 """

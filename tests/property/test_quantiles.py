@@ -63,6 +63,7 @@ EVENTS = st.lists(
             "worker": st.sampled_from(["w0", "w1", "w2"]),
             "tag": st.sampled_from(["a", "b", None]),
             "reason": st.sampled_from([None, "closed", "lost", "scale-down"]),
+            "timestamp": st.floats(0, 1e9),
         }
     ),
     max_size=30,

@@ -16,7 +16,7 @@ from scalable.model.cache_outcomes import (
 )
 from scalable.model.overview import Overview
 from scalable.protocol.measured import USAGE, addition, cache_addition, measured
-from scalable.runs.summary import totals_of
+from scalable.runs.summary import cached_in
 from scalable.views.cluster_text import cache_in_detail, cache_in_words
 
 FOUND = CacheOutcome(OutcomeKind.FOUND, saved_s=2.0)
@@ -50,7 +50,9 @@ def test_outcomes_come_through_a_message_with_the_same_totals(outcomes):
 def test_totals_of_rows_are_those_of_the_outcomes(outcomes):
     rows = [{"task_name": task, "tag": None, **each.to_message()} for task, each in outcomes]
     damaged = [{}, {"task_name": "f"}, {"task_name": "f", "kind": "lost"}, {"task_name": 3}]
-    assert totals_of([*rows, *damaged, {**MISSED.to_message(), "count": -1}]) == tallied(outcomes)
+    assert cached_in([*rows, *damaged, {**MISSED.to_message(), "count": -1}])[0] == tallied(
+        outcomes
+    )
 
 
 def test_totals_count_hits_and_misses_and_the_saved_time():

@@ -1,4 +1,4 @@
-"""Tasks of a run, combined from their rows. Does no I/O."""
+"""Tasks and workers of a run, combined from their rows. Does no I/O."""
 
 from __future__ import annotations
 
@@ -359,6 +359,56 @@ class RetryReason(StrEnum):
     RETRIED = "retried by the user"
     #: Its result was released, and is needed again.
     NEEDED = "result needed again"
+
+
+# Workers ------------------------------------------------------------------------------------------
+
+#: Reason in the ``removed`` row of a worker that stayed until the session closed.
+REASON_CLOSED = "closed"
+#: First word of the reason in the ``removed`` row of a worker that was lost.
+REASON_LOST = "lost"
+#: Tag that stands for rows without a tag.
+NO_TAG = "(no tag)"
+
+
+class Presence(NamedTuple):
+    """Time in epoch seconds during which a worker of a tag was connected."""
+
+    worker: str
+    tag: str
+    begin: float
+    end: float
+    #: Time of the request, None if it is not recorded.
+    requested: float | None
+    #: Reason for which the worker was removed, None if it was not.
+    reason: str | None = None
+
+    @property
+    def lost(self) -> bool:
+        return (self.reason or "").startswith(REASON_LOST)
+
+
+def presences(rows: Iterable[Row], until: float = inf) -> list[Presence]:
+    """Return the times when workers were connected, up to ``until`` (epoch seconds)."""
+    found: list[Presence] = []
+    asked: dict[str, float] = {}
+    here: dict[str, Presence] = {}
+    for row in rows:
+        event, worker, moment = row.get("event"), row.get("worker"), number(row.get("timestamp"))
+        if not isinstance(worker, str) or moment is None:
+            continue
+        if event == "requested":
+            asked.setdefault(worker, moment)
+        elif event == "started" and worker not in here:
+            tag, requested = text(row.get("tag")) or NO_TAG, asked.pop(worker, None)
+            here[worker] = Presence(worker, tag, moment, max(moment, until), requested)
+        elif event == "removed" and worker in here:
+            then, reason = here.pop(worker), text(row.get("reason")) or ""
+            found.append(then._replace(end=max(then.begin, moment), reason=reason))
+    return [*found, *here.values()]
+
+
+# Cache outcomes -----------------------------------------------------------------------------------
 
 
 def outcomes_in(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, isnan
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from scalable.runs.calls import RecordedTasks, outcomes_in
-from scalable.runs.streams import Row, number, text
+from scalable.runs.calls import RecordedTasks, outcomes_in, presences
+from scalable.runs.streams import Row
 
 #: Maximum number of tasks that a large run keeps for plans: of one name (as many as a task model
 #: keeps), of all names together, and of each of very many names.
@@ -150,20 +150,11 @@ def measure(
         whole=whole,
         counts=counts,
         spans=spans,
-        startups_s=tuple(_startups(workers)),
+        startups_s=tuple(
+            (each.tag, max(0.0, each.begin - each.requested))
+            for each in presences(workers)
+            if each.requested is not None
+        ),
         span_s=sum(parts) if whole and (parts := calls.work_parts(workers)) else None,
         has_hits=bool(hits),
     )
-
-
-def _startups(rows: Iterable[Row]) -> Iterator[tuple[str, float]]:
-    asked: dict[str, float] = {}
-    for row in rows:
-        worker, tag = text(row.get("worker")), text(row.get("tag"))
-        moment = number(row.get("timestamp"))
-        if worker is None or tag is None or moment is None:
-            continue
-        if row.get("event") == "requested":
-            asked.setdefault(worker, moment)
-        elif row.get("event") == "started" and worker in asked:
-            yield tag, max(0.0, moment - asked.pop(worker))

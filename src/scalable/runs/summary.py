@@ -7,13 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from scalable.model.cache_outcomes import CacheTally, CacheTotals
 from scalable.model.codec import Noun
 from scalable.model.overview import MEASUREMENTS, TaskCounts, TaskOverview, TaskSums
 from scalable.quantiles import Quantiles, Sum
-from scalable.runs.calls import FOUND, RecordedTasks, outcomes_in
+from scalable.runs.calls import (
+    FOUND,
+    NO_TAG,
+    REASON_CLOSED,
+    REASON_LOST,
+    Presence,
+    RecordedTasks,
+    outcomes_in,
+    presences,
+)
 from scalable.runs.failed import FailureCause, causes
 from scalable.runs.reading import RunRecord
 from scalable.runs.streams import STREAMS, Row, mapping, number, text
@@ -199,13 +209,6 @@ def _planned(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, float]
 
 # Computation --------------------------------------------------------------------------------------
 
-#: Reason in the ``removed`` row of a worker that stayed until the session closed.
-REASON_CLOSED = "closed"
-#: First word of the reason in the ``removed`` row of a worker that was lost.
-REASON_LOST = "lost"
-#: Tag that stands for rows without a tag.
-NO_TAG = "(no tag)"
-
 _STATES = ("succeeded", "failed", "cancelled", FOUND, "running", "submitted")
 
 
@@ -217,7 +220,7 @@ def summarize(record: RunRecord) -> Summary:
 def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
     """Return the summary of a run from its record and its already collected tasks."""
     run = record.run
-    found = _found(record.remembered)
+    remembered, found = cached_in(record.remembered)
     by_name = calls.by_name()
     of_names = {name: calls.states(numbers) for name, numbers in by_name.items()}
     states = sum(of_names.values(), Counter[str]())
@@ -261,21 +264,12 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
         artifacts=tuple(record.artifacts),
         reruns=tuple(reruns),
         rerun_reasons=dict(Counter(chain.from_iterable(reruns.values())).most_common()),
-        remembered=totals_of(record.remembered),
+        remembered=remembered,
         exit_code=exit_code if isinstance(exit_code, int) else None,
         error=text(run.get("error")),
         path=str(record.path),
         malformed_lines=record.malformed_lines,
     )
-
-
-def _found(rows: Iterable[Row]) -> dict[str, Counter[str | None]]:
-    """Map task names and tags to the number of cache hits."""
-    found: dict[str, Counter[str | None]] = {}
-    for name, tag, outcome in outcomes_in(rows):
-        if outcome.is_hit:
-            found.setdefault(name, Counter())[tag] += outcome.count
-    return found
 
 
 #: States of tasks in a record, and in an overview.
@@ -309,40 +303,25 @@ def _task_row(
 
 
 def _pools(rows: Iterable[Row]) -> dict[str, PoolSummary]:
-    counts: dict[str, Counter[str]] = {}
-    # A restarted worker keeps its name, so the workers present are updated after each row.
-    present: dict[str, str] = {}
-    reasons: dict[str, Counter[str]] = {}
-    for row in rows:
-        worker, event = row.get("worker"), row.get("event")
-        if not isinstance(worker, str) or not isinstance(event, str) or event == BILLED:
-            continue
-        tag = present.get(worker) or text(row.get("tag")) or NO_TAG
-        count = counts.setdefault(tag, Counter())
-        if event == "requested":
-            count["requested"] += 1
-        elif event == "started" and worker not in present:
-            present[worker] = tag
-            count["started"] += 1
-        elif event == "removed" and worker in present:
-            del present[worker]
-            reason = text(row.get("reason")) or ""
-            count["removed"] += reason != REASON_CLOSED
-            if reason.startswith(REASON_LOST):
-                count["lost"] += 1
-                why = reason.removeprefix(REASON_LOST).lstrip(": ") or "reason not known"
-                reasons.setdefault(tag, Counter())[why] += 1
-    return {
-        tag: PoolSummary(
-            started=count["started"],
-            removed=count["removed"],
-            final=count["started"] - count["removed"],
-            requested=count["requested"],
-            lost=count["lost"],
-            lost_reasons=dict(reasons.get(tag, {})),
+    asked = (text(row.get("tag")) or NO_TAG for row in rows if row.get("event") == "requested")
+    requested = Counter(asked)
+    pools: dict[str, list[Presence]] = {tag: [] for tag in requested}
+    for each in sorted(presences(rows), key=attrgetter("begin")):
+        pools.setdefault(each.tag, []).append(each)
+    found = {}
+    for tag, own in pools.items():
+        removed = sum(each.reason not in (None, REASON_CLOSED) for each in own)
+        lost = [each.reason or "" for each in own if each.lost]
+        reasons = (reason.removeprefix(REASON_LOST).lstrip(": ") for reason in lost)
+        found[tag] = PoolSummary(
+            started=len(own),
+            removed=removed,
+            final=len(own) - removed,
+            requested=requested[tag],
+            lost=len(lost),
+            lost_reasons=dict(Counter(reason or "reason not known" for reason in reasons)),
         )
-        for tag, count in counts.items()
-    }
+    return found
 
 
 def _duration(
@@ -365,12 +344,12 @@ def epoch(moment: object) -> float | None:
         return None
 
 
-# Cached results -----------------------------------------------------------------------------------
-
-
-def totals_of(rows: Iterable[Row]) -> CacheTotals:
-    """Return the totals of the outcomes in rows of ``remembered.jsonl``."""
+def cached_in(rows: Iterable[Row]) -> tuple[CacheTotals, dict[str, Counter[str | None]]]:
+    """Return the totals of cache outcomes, and the number of hits by task name and tag."""
     tally = CacheTally()
-    for name, _, outcome in outcomes_in(rows):
+    found: dict[str, Counter[str | None]] = {}
+    for name, tag, outcome in outcomes_in(rows):
         tally.add(name, outcome)
-    return tally.totals()
+        if outcome.is_hit:
+            found.setdefault(name, Counter())[tag] += outcome.count
+    return tally.totals(), found

@@ -15,8 +15,9 @@ def moved(task_id, *states):
 def test_calls_of_others_do_not_count_and_their_workers_do(run):
     run.extend("tasks", moved("ended", "submitted", "succeeded"))
     run.extend("tasks", moved("other", "submitted", "running"))
-    run.extend("workers", [{"event": "started", "worker": w, "tag": "a"} for w in ("w-0", "w-1")])
-    run.append("workers", {"event": "removed", "worker": "w-0", "tag": "a"})
+    events = [("started", "w-0"), ("started", "w-1"), ("removed", "w-0")]
+    row = {"tag": "a", "timestamp": 0.0}
+    run.extend("workers", [{"event": event, "worker": worker} | row for event, worker in events])
     run.append("scaling", {"action": "scale-up"})
     part = RunPart(run.path)
     run.extend("tasks", moved("other", "failed"))

@@ -38,7 +38,8 @@ def calls(name, tag, count, failed=0, measured=True):
 
 def record(measured=True, status="completed"):
     workers = [
-        {"event": event, "worker": f"demeter-{n}", "tag": "demeter", "reason": reason}
+        {"event": event, "worker": f"demeter-{n}", "tag": "demeter", "timestamp": START}
+        | {"reason": reason}
         for n, reason in enumerate(["scale-down", "lost", "scale-down", "closed", "closed"])
         for event in ("started", "removed")
     ]
@@ -181,7 +182,7 @@ def test_nothing_is_wider_than_the_page_or_moves_the_cursor():
             status="failed",
             tasks=rows + rerun,
             workers=[
-                {"event": e, "worker": "w", "tag": long, "reason": "lost"}
+                {"event": e, "worker": "w", "tag": long, "reason": "lost", "timestamp": START}
                 for e in ("started", "removed")
             ],
             failures=[

@@ -29,7 +29,8 @@ def worker(name, *events, tag="demeter"):
     rows = []
     for text in events:
         event, _, reason = text.partition(":")
-        rows.append({"event": event, "worker": name, "tag": tag, "reason": reason or None})
+        row = {"event": event, "worker": name, "tag": tag, "timestamp": START}
+        rows.append(row | {"reason": reason or None})
     return rows
 
 
@@ -92,7 +93,7 @@ def test_a_worker_that_is_restarted_under_its_name_counts_again():
 
 
 def test_a_worker_without_tag_has_a_line_of_its_own():
-    rows = [{"event": "started", "worker": "w0", "tag": None}]
+    rows = [{"event": "started", "worker": "w0", "tag": None, "timestamp": START}]
     assert of(workers=rows).workers == {"(no tag)": PoolSummary(started=1, final=1)}
 
 

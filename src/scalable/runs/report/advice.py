@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scalable.model import MemoryAdvice
 from scalable.planning.notices import judge_memory, memory_in_words
-from scalable.runs.calls import Chain, Span
-from scalable.runs.report.timeline import Presence
+from scalable.runs.calls import Chain, Presence, Span
 from scalable.runs.report.usage import PoolUse
 from scalable.units import counted, format_duration
 

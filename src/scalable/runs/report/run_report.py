@@ -10,7 +10,7 @@ from typing import Any
 
 from scalable.errors import RunError
 from scalable.harmless import one_line
-from scalable.runs.calls import Chain, RecordedTasks
+from scalable.runs.calls import Chain, RecordedTasks, presences
 from scalable.runs.failed import FailureCause
 from scalable.runs.reading import RunRecord
 from scalable.runs.report.advice import advise
@@ -30,7 +30,7 @@ from scalable.runs.report.environment import (
     shown_manifest,
 )
 from scalable.runs.report.human import render_human, said_cost, said_moment, said_status, said_time
-from scalable.runs.report.timeline import make_timeline, presences
+from scalable.runs.report.timeline import make_timeline
 from scalable.runs.report.usage import (
     DECISIONS_OF_RUN,
     LONGEST_NAME,

@@ -1,49 +1,13 @@
-"""Times of tasks and workers, and the timeline that the page draws of them. Does no I/O."""
+"""The timeline of a run, as plain values that the page draws. Does no I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from scalable.palette import LIGHT, numbers_of
-from scalable.runs.calls import Span
-from scalable.runs.streams import Row, number, text
-from scalable.runs.summary import REASON_LOST
+from scalable.runs.calls import Presence, Span
 from scalable.views.tables import fitted
-
-
-class Presence(NamedTuple):
-    """Time in epoch seconds during which a worker of a tag was connected."""
-
-    worker: str
-    tag: str
-    begin: float
-    end: float
-    lost: bool = False
-
-
-def presences(rows: Iterable[Row], until: float) -> list[Presence]:
-    """Return the times when workers were connected, up to ``until`` (epoch seconds)."""
-    found: list[Presence] = []
-    here: dict[str, tuple[str, float]] = {}
-    for row in rows:
-        worker, moment = text(row.get("worker")), number(row.get("timestamp"))
-        if worker is None or moment is None:
-            continue
-        if row.get("event") == "started":
-            here.setdefault(worker, (str(row.get("tag")), moment))
-        elif row.get("event") == "removed" and worker in here:
-            tag, begin = here.pop(worker)
-            lost = (text(row.get("reason")) or "").startswith(REASON_LOST)
-            found.append(Presence(worker, tag, begin, max(begin, moment), lost))
-    found += [
-        Presence(worker, tag, begin, max(begin, until)) for worker, (tag, begin) in here.items()
-    ]
-    return found
-
-
-# The timeline -------------------------------------------------------------------------------------
 
 #: Number of columns, and maximum number of rows.
 COLUMNS, ROWS = 480, 64
@@ -58,18 +22,8 @@ _MARKS = 300
 _NAME = 90
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Axis that converts epoch seconds to columns."""
-
-    first: float
-    #: Seconds of a column.
-    unit: float
-
-    def __call__(self, moment: float) -> float:
-        if self.unit <= 0:
-            return 0.0
-        return min(max((moment - self.first) / self.unit, 0.0), float(COLUMNS))
+#: Converts epoch seconds to columns.
+_Axis = Callable[[float], float]
 
 
 def make_timeline(
@@ -84,7 +38,11 @@ def make_timeline(
     since the start. ``decisions`` are times, and whether a count grew.
     """
     first, last = within
-    axis = _Axis(first, (last - first) / COLUMNS)
+    unit = (last - first) / COLUMNS
+
+    def axis(moment: float) -> float:
+        return min(max((moment - first) / unit, 0.0), float(COLUMNS)) if unit > 0 else 0.0
+
     totals: dict[str, float] = {}
     for span in spans:
         totals[span.name] = totals.get(span.name, 0.0) + span.end - span.begin
@@ -101,7 +59,7 @@ def make_timeline(
     indices = {name: index for index, name in enumerate(names)}
     return {
         "end": last - first,
-        "unit": axis.unit,
+        "unit": unit,
         "shades": SHADES,
         "rows": [_label(tag, members) for tag, members in groups],
         "names": [
@@ -115,7 +73,7 @@ def make_timeline(
         "marks": []
         if single
         else [
-            [row, column * axis.unit]
+            [row, column * unit]
             for row, own in enumerate(by_row)
             for column in sorted({round(axis(span.end)) for span in own if span.failed})[:_MARKS]
         ],

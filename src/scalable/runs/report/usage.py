@@ -12,9 +12,8 @@ from typing import Any
 
 from scalable.harmless import one_line
 from scalable.quantiles import quantile
-from scalable.runs.calls import RecordedTasks, Span
+from scalable.runs.calls import Presence, RecordedTasks, Span
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.timeline import Presence
 from scalable.runs.streams import Row, mapping, number, text
 from scalable.runs.summary import CostSummary, Summary
 from scalable.units import parse_bytes
