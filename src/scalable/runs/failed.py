@@ -33,7 +33,7 @@ class FailedRow(Noun):
 
 
 @dataclass(frozen=True)
-class FailureCause:
+class FailureCause(Noun):
     """Failures with one cause, see :func:`.cause_of`."""
 
     failure_class: str

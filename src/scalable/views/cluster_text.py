@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -213,13 +213,6 @@ def cache_in_detail(totals: CacheTotals) -> str:
         told.append(f"{counted(others, 'more reason')}")
     because = f": {'; '.join(told)}" if told else ""
     return f"{cache_in_words(totals)}{because}"
-
-
-def reason_rows(totals: CacheTotals) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (task name, number of tasks, reason, nearest earlier result) for each reason."""
-    for each in totals.reasons:
-        nearest = each.nearest[:12]
-        yield one_line(each.task), str(each.count), one_line(each.reason), nearest
 
 
 # A cluster as plain text: summary, pools, tasks, managers, failures and decisions -----------------

@@ -124,6 +124,9 @@ class Table:
     def first(self, count: int) -> Self:
         return replace(self, rows=self.rows[:count])
 
+    def last(self, count: int) -> Self:
+        return replace(self, rows=self.rows[-count:])
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; ``parts`` are the numbers of tasks that a bar shows."""
         return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from scalable.harmless import one_line
@@ -13,19 +12,16 @@ from scalable.runs.calls import FOUND
 from scalable.runs.failed import FailedRow, FailureCause, causes
 from scalable.runs.reading import RunRecord
 from scalable.runs.report.usage import (
-    DECISIONS_OF_RUN,
-    WORKERS_OF_RUN,
-    decision_rows,
+    decisions_of_run,
     lost_in_words,
     task_rows,
-    worker_rows,
+    workers_of_run,
 )
 from scalable.runs.summary import CostSummary, Summary, epoch
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import (
     BLOCKS,
     cache_in_words,
-    reason_rows,
     reasons_in_words,
     titled,
 )
@@ -144,26 +140,27 @@ def _remembered(summary: Summary) -> Iterator[str]:
         names = sorted(found, key=lambda name: (-found[name], name))
         shown = ", ".join(f"{one_line(n)} {found[n]}" for n in names[:_SHOWN_NAMES])
         yield _cut(f"  hits: {shown}")
-    for task, count, reason, nearest in islice(reason_rows(totals), _SHOWN_REASONS):
-        closest = f" (nearest: {nearest})" if nearest else ""
-        yield _cut(f"  ran: {count} x {task}: {reason}{closest}")
+    for each in totals.reasons[:_SHOWN_REASONS]:
+        closest = f" (nearest: {each.nearest[:12]})" if each.nearest else ""
+        yield _cut(f"  ran: {each.count} x {each.task}: {each.reason}{closest}")
     if len(totals.reasons) > _SHOWN_REASONS:
         yield f"  and {len(totals.reasons) - _SHOWN_REASONS} more reasons (see the JSON report)"
 
 
 def _workers(summary: Summary) -> Iterator[str]:
     yield "Workers:"
-    table = WORKERS_OF_RUN.table(worker_rows(summary), "workers")
+    table = workers_of_run(summary, "workers")
     yield from table.lines(WIDTH) if table.rows else ["  none"]
     yield from map(_cut, lost_in_words(summary))
     scaling = summary.scaling
     yield f"Scaling events: {scaling.scale_up} scale-up, {scaling.scale_down} scale-down"
     # Changes by the plan are those at the start.
     made = [row for row in summary.scaling_changes if row.get("source") not in (None, "plan")]
-    if rows := decision_rows(made, epoch(summary.started_at) or 0.0):
-        yield from DECISIONS_OF_RUN.table(rows[-_SHOWN_CHANGES:], "report").lines(WIDTH)
-    if len(rows) > _SHOWN_CHANGES:
-        yield f"  and {len(rows) - _SHOWN_CHANGES} earlier changes (see the JSON report)"
+    decisions = decisions_of_run(made, epoch(summary.started_at) or 0.0)
+    if decisions.rows:
+        yield from decisions.last(_SHOWN_CHANGES).lines(WIDTH)
+    if (more := len(decisions.rows) - _SHOWN_CHANGES) > 0:
+        yield f"  and {more} earlier changes (see the JSON report)"
     if summary.reruns:
         more = len(summary.reruns) - _SHOWN_RERUNS
         shown = ", ".join(one_line(task_id) for task_id in summary.reruns[:_SHOWN_RERUNS])
@@ -275,16 +272,7 @@ def failed_json(record: RunRecord) -> dict[str, Any]:
         "failed": {
             "run_id": _run_id(record),
             "count": sum(cause.count for cause in found),
-            "causes": [
-                {
-                    "failure_class": cause.failure_class,
-                    "frame": cause.frame,
-                    "count": cause.count,
-                    "task_names": list(cause.task_names),
-                    "failures": [failed.to_dict() for failed in cause.failures],
-                }
-                for cause in found
-            ],
+            "causes": [cause.to_dict() for cause in found],
         },
     }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import RunError
+from scalable.files import write_whole
 from scalable.harmless import one_line
 from scalable.runs.calls import Chain, RecordedTasks, presences
 from scalable.runs.failed import FailureCause
@@ -30,24 +31,23 @@ from scalable.runs.report.environment import (
     shown_manifest,
 )
 from scalable.runs.report.human import render_human, said_cost, said_moment, said_status, said_time
+from scalable.runs.report.page import render_page, render_part
 from scalable.runs.report.timeline import make_timeline
 from scalable.runs.report.usage import (
-    DECISIONS_OF_RUN,
     LONGEST_NAME,
     POOLS_OF_RUN,
-    WORKERS_OF_RUN,
     PoolUse,
     charts_of,
-    decision_rows,
+    decisions_of_run,
     lost_in_words,
     pool_uses,
     task_rows,
-    worker_rows,
+    workers_of_run,
 )
 from scalable.runs.streams import number
 from scalable.runs.summary import Summary, counts_of, epoch, summary_of
 from scalable.units import counted, format_bytes, format_duration
-from scalable.views.cluster_text import cache_in_words, reason_rows, reasons_in_words
+from scalable.views.cluster_text import cache_in_words, reasons_in_words
 from scalable.views.columns import TASKS, TaskRow
 from scalable.views.page import Piece, failure, progress, table
 from scalable.views.tables import fitted, text_table
@@ -98,21 +98,15 @@ class RunReport:
         return {"version": VERSION, "report": {**self.summary.to_dict(), **more}}
 
     def to_html(self) -> str:
-        from scalable.runs.report.page import render_page
-
         return render_page(document_of(self))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the report as an HTML page, replacing an existing file, and return its path."""
-        from scalable.files import write_whole
-
         file = Path(path).absolute()
         write_whole(file, self.to_html())
         return file
 
     def _repr_html_(self) -> str:
-        from scalable.runs.report.page import render_part
-
         return render_part(document_of(self))
 
     def compared_with(self, other: RunReport) -> dict[str, tuple[Any, Any]]:
@@ -146,7 +140,7 @@ def report_on(record: RunRecord) -> RunReport:
         summary=summary,
         planned=compare_with_plan(record.plan, summary, pools),
         tasks=task_rows(summary)[:_TASKS],
-        timeline=make_timeline(spans, present, _changes(record.scaling), within),
+        timeline=make_timeline(spans, present, record.scaling, within),
         within=within,
         pools=pools,
         causes=summary.failures[:_CAUSES],
@@ -164,13 +158,6 @@ def compare(record: RunRecord) -> Comparison:
             f"run {record.path.name} is still running", hint="wait until it has finished"
         )
     return report_on(record).planned
-
-
-def _changes(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[float, bool]]:
-    for row in rows:
-        moment = number(row.get("timestamp"))
-        if moment is not None:
-            yield moment, row.get("action") == "scale-up"
 
 
 def _pool(use: PoolUse) -> dict[str, Any]:
@@ -269,27 +256,25 @@ def _cached(summary: Summary) -> Iterator[Piece]:
     if summary.remembered:
         yield {"title": f"Cached results: {cache_in_words(summary.remembered)}"}
         rows = [
-            (task, count, reason, ", ".join(each.changed), nearest)
-            for (task, count, reason, nearest), each in zip(
-                reason_rows(summary.remembered), summary.remembered.reasons, strict=True
-            )
+            (each.task, each.count, each.reason, ", ".join(each.changed), each.nearest[:12])
+            for each in summary.remembered.reasons
         ]
         headings = ("task", "ran", "reason", "parts that changed", "nearest result")
         yield from table(text_table(headings, rows, left=headings[2:], empty="all were hits"))
 
 
 def _decisions(summary: Summary, first: float) -> Iterator[Piece]:
-    rows = decision_rows(summary.scaling_changes, first)
-    if not rows:
+    made = decisions_of_run(summary.scaling_changes, first)
+    if not made.rows:
         yield {"text": "The desired numbers of workers did not change."}
         return
-    yield {"table": DECISIONS_OF_RUN.table(rows[-_DECISIONS:], "report").to_dict()}
-    if (more := len(rows) - _DECISIONS) > 0:
+    yield {"table": made.last(_DECISIONS).to_dict()}
+    if (more := len(made.rows) - _DECISIONS) > 0:
         yield {"text": f"{more} earlier decisions are in scaling.jsonl."}
 
 
 def _workers(summary: Summary) -> Iterator[Piece]:
-    yield from table(WORKERS_OF_RUN.table(worker_rows(summary)[:_POOLS], "report"))
+    yield from table(workers_of_run(summary, "report").first(_POOLS))
     if lost := lost_in_words(summary):
         yield {"list": lost[:_POOLS]}
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from scalable.palette import LIGHT, numbers_of
 from scalable.runs.calls import Presence, Span
+from scalable.runs.report.usage import course
+from scalable.runs.streams import Row, number
 from scalable.views.tables import fitted
 
 #: Number of columns, and maximum number of rows.
@@ -29,13 +31,13 @@ _Axis = Callable[[float], float]
 def make_timeline(
     spans: Sequence[Span],
     present: Sequence[Presence],
-    decisions: Iterable[tuple[float, bool]],
+    decisions: Iterable[Row],
     within: tuple[float, float],
 ) -> dict[str, Any]:
     """Return the timeline of a run between two epoch times as plain values.
     ``cells`` has one list for each row, with five numbers for each bar: first column, width in
     columns, index of ``names``, 1 for a failed task, and the shade. Other times are in seconds
-    since the start. ``decisions`` are times, and whether a count grew.
+    since the start.
     """
     first, last = within
     unit = (last - first) / COLUMNS
@@ -67,7 +69,7 @@ def make_timeline(
             ["other task names", -1],
         ],
         "cells": [
-            _calls(own, indices, axis) if single else _cells(own, indices, axis, len(members))
+            _calls(own, indices, axis) if single else _cells(own, indices, within, len(members))
             for own, (_, members) in zip(by_row, groups, strict=True)
         ],
         "marks": []
@@ -84,7 +86,11 @@ def make_timeline(
         "lost": [
             [places[each.worker], round(each.end - first, 3)] for each in present if each.lost
         ][:_MARKS],
-        "decisions": [[round(at - first, 3), grows] for at, grows in decisions][-_MARKS:],
+        "decisions": [
+            [round(at - first, 3), row.get("action") == "scale-up"]
+            for row in decisions
+            if (at := number(row.get("timestamp"))) is not None
+        ][-_MARKS:],
     }
 
 
@@ -147,30 +153,19 @@ def _calls(spans: Iterable[Span], names: Mapping[str, int], axis: _Axis) -> list
 
 
 def _cells(
-    spans: Iterable[Span], names: Mapping[str, int], axis: _Axis, workers: int
+    spans: Iterable[Span], names: Mapping[str, int], within: tuple[float, float], workers: int
 ) -> list[float]:
     """Return one bar for each series of adjacent cells of one colour in a row."""
-    kinds = len(names) + 1
-    filled = [0.0] * (COLUMNS * kinds)
+    times: list[list[tuple[float, float]]] = [[] for _ in range(len(names) + 1)]
     for span in spans:
-        low, high = axis(span.begin), axis(span.end)
-        name = names.get(span.name, len(names))
-        first, last = int(low), min(int(high), COLUMNS - 1)
-        if first >= last:
-            filled[min(first, COLUMNS - 1) * kinds + name] += high - low
-            continue
-        filled[first * kinds + name] += first + 1 - low
-        filled[last * kinds + name] += high - last
-        for column in range(first + 1, last):
-            filled[column * kinds + name] += 1
+        times[names.get(span.name, len(names))].append((span.begin, span.end))
     bars: list[list[float]] = []
-    for column in range(COLUMNS):
-        cell = filled[column * kinds : (column + 1) * kinds]
-        total = sum(cell)
-        if total <= 0:
+    filled = zip(*(course(each, within, COLUMNS) for each in times), strict=True)
+    for column, cell in enumerate(filled):
+        if sum(cell) <= 0:
             continue
         name = cell.index(max(cell))
-        shade = max(1, min(SHADES, round(SHADES * total / workers)))
+        shade = max(1, min(SHADES, round(SHADES * sum(cell) / workers)))
         if bars and bars[-1][0] + bars[-1][1] == column and bars[-1][2:] == [name, 0, shade]:
             bars[-1][1] += 1
         else:

@@ -19,7 +19,7 @@ from scalable.runs.summary import CostSummary, Summary
 from scalable.units import parse_bytes
 from scalable.views.cluster_text import reasons_in_words
 from scalable.views.columns import DECISIONS, DecisionRow, TaskRow
-from scalable.views.tables import Column, Listing, fitted
+from scalable.views.tables import Column, Listing, Table, fitted
 
 #: Number of points of a time series.
 POINTS = 120
@@ -134,18 +134,18 @@ def reserved_memory(plan: Mapping[str, Any], resources: Iterable[Row] = ()) -> d
 
 
 def course(
-    intervals: Iterable[tuple[float, float]], within: tuple[float, float]
+    intervals: Iterable[tuple[float, float]], within: tuple[float, float], points: int = POINTS
 ) -> tuple[float, ...]:
-    """Return the mean number of overlapping intervals in :data:`POINTS` equal time steps."""
+    """Return the mean number of overlapping intervals in equal time steps."""
     first, last = within
-    width = (last - first) / POINTS
+    width = (last - first) / points
     if width <= 0:
         return ()
     # Partly covered parts are added at once, wholly covered ones by differences.
-    partly, steps = [0.0] * (POINTS + 1), [0.0] * (POINTS + 2)
+    partly, steps = [0.0] * (points + 1), [0.0] * (points + 2)
     for begin, end in intervals:
-        low = min(max((begin - first) / width, 0.0), float(POINTS))
-        high = min(max((end - first) / width, 0.0), float(POINTS))
+        low = min(max((begin - first) / width, 0.0), float(points))
+        high = min(max((end - first) / width, 0.0), float(points))
         left, right = int(low), int(high)
         if left == right:
             partly[left] += high - low
@@ -155,7 +155,7 @@ def course(
         steps[left + 1] += 1
         steps[right] -= 1
     values, whole = [], 0.0
-    for point in range(POINTS):
+    for point in range(points):
         whole += steps[point]
         values.append(partly[point] + whole)
     return tuple(values)
@@ -218,9 +218,8 @@ def _workers(name: str) -> Column:
     return Column(name, name, lambda row: getattr(row[1], name), "count")
 
 
-#: The table of the workers of a finished run, from tags and their :class:`.PoolSummary`. In a
-#: terminal, it has the costs, of which other displays have a table with more.
-WORKERS_OF_RUN = Listing(
+# In a terminal it has the costs, for which the page has another table.
+_WORKERS = Listing(
     (
         Column("pool", "pool", itemgetter(0)),
         *map(_workers, ("requested", "started", "removed", "final", "lost")),
@@ -233,11 +232,12 @@ WORKERS_OF_RUN = Listing(
 )
 
 
-def worker_rows(summary: Summary) -> list[tuple[Any, ...]]:
-    """Return the rows of :data:`WORKERS_OF_RUN`."""
+def workers_of_run(summary: Summary, display: str) -> Table:
+    """Return the numbers of a finished run's workers by tag."""
     cost = summary.cost
     paid, idle = ({}, {}) if cost is None else (cost.by_tag, cost.idle_by_tag)
-    return [(tag, pool, paid.get(tag), idle.get(tag)) for tag, pool in summary.workers.items()]
+    rows = [(tag, pool, paid.get(tag), idle.get(tag)) for tag, pool in summary.workers.items()]
+    return _WORKERS.table(rows, display)
 
 
 def lost_in_words(summary: Summary) -> list[str]:
@@ -251,12 +251,11 @@ def lost_in_words(summary: Summary) -> list[str]:
 
 # Times of a finished run are those since its start, as in the timeline.
 _AFTER = Column("after", "after", lambda row: row.row["after"], "duration")
-#: The table of the decisions of a finished run.
-DECISIONS_OF_RUN = Listing((_AFTER, *DECISIONS.columns[1:]), DECISIONS.key, ("report",))
+_DECISIONS = Listing((_AFTER, *DECISIONS.columns[1:]), DECISIONS.key, ("report",))
 
 
-def decision_rows(changes: Iterable[Mapping[str, Any]], first: float) -> list[DecisionRow]:
-    """Return the rows of :data:`DECISIONS_OF_RUN` for a run that started at ``first``."""
+def decisions_of_run(changes: Iterable[Mapping[str, Any]], first: float) -> Table:
+    """Return the changes of pools in a run that started at ``first`` (epoch seconds)."""
     rows = []
     for place, row in enumerate(changes):
         moment, counts = number(row.get("timestamp")), (row.get("from"), row.get("to"))
@@ -266,7 +265,7 @@ def decision_rows(changes: Iterable[Mapping[str, Any]], first: float) -> list[De
         words = {key: text(row.get(key)) or "" for key in ("tag", "source", "reason")}
         changed = {**words, "from": before, "to": then, "after": moment - first}
         rows.append(DecisionRow(place, changed))
-    return rows
+    return _DECISIONS.table(rows, "report")
 
 
 def task_rows(summary: Summary) -> tuple[TaskRow, ...]:
@@ -289,19 +288,14 @@ def charts_of(uses: Sequence[PoolUse], seconds: float) -> list[dict[str, Any]]:
     width = seconds / POINTS
 
     def line(name: str, values: Sequence[float]) -> list[Any]:
-        points = [[round((i + 0.5) * width, 3), round(v, 2)] for i, v in enumerate(values)]
-        return [name, points]
+        return [name, [[round((i + 0.5) * width, 3), round(v, 2)] for i, v in enumerate(values)]]
 
-    return [
-        {"pool": use.tag, "title": title, "unit": unit, "series": lines}
-        for use in uses[:_CHARTED]
-        if use.connected
-        for title, unit, lines in (
-            (
-                "workers with tasks",
-                "workers",
-                [line("with tasks", use.busy), line("connected", use.connected)],
-            ),
-            ("queued tasks", "tasks", [line("queued", use.queued)]),
-        )
-    ]
+    charts = []
+    for use in (use for use in uses[:_CHARTED] if use.connected):
+        workers = [line("with tasks", use.busy), line("connected", use.connected)]
+        queued = [line("queued", use.queued)]
+        charts += [
+            {"pool": use.tag, "title": "workers with tasks", "unit": "workers", "series": workers},
+            {"pool": use.tag, "title": "queued tasks", "unit": "tasks", "series": queued},
+        ]
+    return charts
