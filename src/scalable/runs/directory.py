@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,7 +112,7 @@ class RunDirectory:
             raise RunError(f"cannot write to the run in {directory}: {error}") from error
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
-        """Append one row to a stream. :class:`RunRecord` documents the rows."""
+        """Append one row to a stream."""
         self.extend(stream, (row,))
 
     def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
@@ -209,9 +210,9 @@ def _new_run(
         "started_at": _iso(started_at),
         "ended_at": None,
         **identify_process(),
-        "version": version_of("scalable"),
+        "version": _version_of("scalable"),
         "versions": {"python": platform.python_version()}
-        | {package: version_of(package) for package in ("dask", "distributed", "scalable")},
+        | {package: _version_of(package) for package in ("dask", "distributed", "scalable")},
         "machine": {
             "platform": platform.platform(),
             "cpus": os.cpu_count(),
@@ -250,17 +251,13 @@ def _make_directory(parent: Path, project: str, started_at: datetime) -> Path:
             check_not_planted(directory)
     slug = re.sub(r"[^A-Za-z0-9._]+", "-", project).strip("-.")[:40] or "project"
     for _ in range(_ATTEMPTS):
-        path = parent / f"run-{started_at:%Y%m%dT%H%M%SZ}-{slug}-{_new_hash()}"
+        path = parent / f"run-{started_at:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(4)}"
         try:
             path.mkdir(mode=0o700)
         except FileExistsError:
             continue
         return path
     raise FileExistsError(f"{_ATTEMPTS} run directories with random names already exist")
-
-
-def _new_hash() -> str:
-    return secrets.token_hex(4)
 
 
 def _open_streams(directory: Path) -> dict[str, int]:
@@ -280,11 +277,8 @@ def _iso(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
-def version_of(package: str) -> str:
-    """Return the installed version of a package, or ``unknown``."""
-    import importlib.metadata
-
+def _version_of(package: str) -> str:
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return "unknown"

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import Any, BinaryIO
 
 from pydantic_core import from_json
 
@@ -181,20 +181,8 @@ class StoredRows(Sequence[Row]):
     def __bool__(self) -> bool:
         return next(iter(self), None) is not None
 
-    @overload
-    def __getitem__(self, place: int) -> Row: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Row]: ...
-    def __getitem__(self, place: int | slice) -> Row | list[Row]:
+    def __getitem__(self, place: Any) -> Any:
         return list(self)[place]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<rows of {self._path}>"
 
 
 def _end_of_lines(file: BinaryIO, begin: int, size: int) -> int:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,7 +66,8 @@ def test_a_name_that_is_taken_is_tried_again(create, monkeypatch):
         def now(cls, tz=None):
             return cls(2026, 11, 20, 22, 45, tzinfo=tz)
 
-    monkeypatch.setattr(directory_module, "_new_hash", lambda: next(hashes))
+    fake = SimpleNamespace(token_hex=lambda size: next(hashes))
+    monkeypatch.setattr(directory_module, "secrets", fake)
     monkeypatch.setattr(directory_module, "datetime", Clock)
     assert create().run_id == "run-20261120T224500Z-climate-aaaaaaaa"
     assert create().run_id == "run-20261120T224500Z-climate-bbbbbbbb"
@@ -224,7 +226,7 @@ class TestDiskFailure:
         assert ("No space left" in caplog.text) is (file == "/dev/full")
         run.close("completed")
         record = read_run(run.path)
-        assert (record.tasks, record.workers) == ([], [])
+        assert (*record.tasks, *record.workers) == ()
         assert record.status == "completed"
 
     def test_write_in_parts_is_continued(self, create, monkeypatch):

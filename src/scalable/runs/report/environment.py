@@ -99,13 +99,13 @@ def _without_secrets(value: Any, depth: int = 0) -> Any:
         return _HIDDEN
     if isinstance(value, dict):
         return {
-            str(key): dict.fromkeys(map(str, inner), _HIDDEN)
-            if key == "env" and isinstance(inner, dict)
-            else _HIDDEN
-            if key == "env"
-            else _without_secrets(inner, depth + 1)
+            str(key): _without_values(inner) if key == "env" else _without_secrets(inner, depth + 1)
             for key, inner in value.items()
         }
     if isinstance(value, list):
         return [_without_secrets(inner, depth + 1) for inner in value]
     return without_secrets(value) if isinstance(value, str) and "://" in value else value
+
+
+def _without_values(env: Any) -> Any:
+    return dict.fromkeys(map(str, env), _HIDDEN) if isinstance(env, dict) else _HIDDEN
