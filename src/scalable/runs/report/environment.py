@@ -37,8 +37,8 @@ class Environment:
     manifest: str = ""
 
 
-def environment_of(record: RunRecord, manifest: str = "") -> Environment:
-    """Return the environment in a record. ``manifest`` is a resolved manifest without secrets."""
+def environment_of(record: RunRecord) -> Environment:
+    """Return the environment in a record."""
     run = record.run
     versions = {str(k): str(v) for k, v in mapping(run.get("versions")).items()}
     if "scalable" not in versions and (version := text(run.get("version"))):
@@ -54,7 +54,7 @@ def environment_of(record: RunRecord, manifest: str = "") -> Environment:
         memory=None if memory is None else int(memory),
         hosts=len(hosts) or None,
         manifest_lock=record.manifest_lock or NOT_RECORDED,
-        manifest=manifest,
+        manifest=_shown_manifest(record.path),
     )
 
 
@@ -67,7 +67,7 @@ _HIDDEN = "(left out)"
 _DEPTH = 20
 
 
-def shown_manifest(run: Path) -> str:
+def _shown_manifest(run: Path) -> str:
     """Return a run's manifest as YAML without the variables' values, or "" if unreadable."""
     file = run / "manifest.yaml"
     try:

@@ -124,23 +124,19 @@ def _cost(plan: Plan) -> str:
     cost, predicted = plan.cost_estimate, plan.predicted_cost
     between = ""
     if predicted is not None:
-        ends = predicted.interval
-        if cost is not None and predicted.billed_interval is not None:
-            ends = predicted.billed_interval
-        low, high = (format_amount(end, predicted.unit) for end in ends)
-        between = f"{low} to {high}"
+        ends = (cost and predicted.billed_interval) or predicted.interval
+        between = " to ".join(format_amount(end, predicted.unit) for end in ends)
     if cost is None:
         if predicted is None:
             return "not known: no price is given"
         about = format_amount(predicted.expected, predicted.unit)
         return f"about {about} {predicted.unit}, {between}; no price is given"
-    amount = f"{format_amount(cost.hourly, cost.currency)} {cost.currency} an hour"
-    total = ""
+    words = f"{format_amount(cost.hourly, cost.currency)} {cost.currency} an hour"
     if cost.total is not None:
-        total = f", {format_amount(cost.total, cost.currency)} {cost.currency} in all"
-    total += f" ({between})" if between else ""
+        words += f", {format_amount(cost.total, cost.currency)} {cost.currency} in all"
+    words += f" ({between})" if between else ""
     dated = f", {cost.as_of}" if cost.as_of else ""
-    return amount + total + (f" ({cost.source}{dated})" if cost.source else "")
+    return words + (f" ({cost.source}{dated})" if cost.source else "")
 
 
 # Plan as HTML for notebooks: counts, times, costs, front and reasons ------------------------------

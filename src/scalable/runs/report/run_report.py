@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from scalable.runs.report.environment import (
     Environment,
     environment_of,
     most_workers,
-    shown_manifest,
 )
 from scalable.runs.report.human import render_human, said_cost, said_moment, said_status, said_time
 from scalable.runs.report.page import render_page, render_part
@@ -48,7 +47,7 @@ from scalable.runs.streams import number
 from scalable.runs.summary import Summary, counts_of, epoch, summary_of
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import cache_in_words, reasons_in_words
-from scalable.views.columns import TASKS, TaskRow
+from scalable.views.columns import TASKS
 from scalable.views.page import Piece, failure, progress, table
 from scalable.views.tables import fitted, text_table
 
@@ -69,21 +68,21 @@ class RunReport:
     summary: Summary
     #: Predictions of the plan next to the actual values.
     planned: Comparison
-    #: Tasks by name, those with the longest total time first.
-    tasks: tuple[TaskRow, ...] = ()
     #: Workers over time, as plain values.
     timeline: Mapping[str, Any] = field(default_factory=dict)
     #: Start and finish in epoch seconds.
     within: tuple[float, float] = (0.0, 0.0)
     pools: tuple[PoolUse, ...] = ()
-    #: Most frequent causes of failures, and the number of failures with other causes.
-    causes: tuple[FailureCause, ...] = ()
-    other_failures: int = 0
     #: Longest chain of tasks that waited for each other, or None.
     chain: Chain | None = None
     environment: Environment = field(default_factory=Environment)
     #: Advice for the next run, as sentences.
     advice: tuple[str, ...] = ()
+
+    @property
+    def causes(self) -> tuple[FailureCause, ...]:
+        """Most frequent causes of failures."""
+        return self.summary.failures[:_CAUSES]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report, without the timeline, as a versioned JSON value."""
@@ -134,17 +133,14 @@ def report_on(record: RunRecord) -> RunReport:
     within = (first, max(first, until))
     pools = pool_uses(record, calls, spans, present, within, summary.cost)
     chain = calls.longest_chain()
-    environment = environment_of(record, shown_manifest(record.path))
+    environment = environment_of(record)
     most = most_workers(environment.manifest, summary.target)
     return RunReport(
         summary=summary,
         planned=compare_with_plan(record.plan, summary, pools),
-        tasks=task_rows(summary)[:_TASKS],
         timeline=make_timeline(spans, present, record.scaling, within),
         within=within,
         pools=pools,
-        causes=summary.failures[:_CAUSES],
-        other_failures=sum(cause.count for cause in summary.failures[_CAUSES:]),
         chain=chain,
         environment=environment,
         advice=advise(pools, spans, present, chain, most),
@@ -171,6 +167,8 @@ def _pool(use: PoolUse) -> dict[str, Any]:
 def document_of(report: RunReport) -> dict[str, Any]:
     """Return what the page draws of a report."""
     summary, (first, last) = report.summary, report.within
+    tasks = TASKS.table(task_rows(summary)[:_TASKS], "report")
+    others = sum(cause.count for cause in summary.failures[_CAUSES:])
     return {
         "live": False,
         "name": f"Run {fitted(summary.run_id, LONGEST_NAME)}",
@@ -183,7 +181,7 @@ def document_of(report: RunReport) -> dict[str, Any]:
             "plan": list(_plan(report.planned)),
             "advice": list(_advice(report)),
             "pools": table(POOLS_OF_RUN.table(report.pools[:_POOLS], "report")),
-            "tasks": [*table(TASKS.table(report.tasks, "report"), filter=True), *_cached(summary)],
+            "tasks": [*table(tasks, filter=True), *_cached(summary)],
             "decisions": list(_decisions(summary, first)),
             "workers": list(_workers(summary)),
             "environment": list(_environment(report)),
@@ -191,9 +189,8 @@ def document_of(report: RunReport) -> dict[str, Any]:
         "timeline": report.timeline,
         "charts": charts_of(report.pools, last - first),
         "failures": [_failure(place, cause) for place, cause in enumerate(report.causes)],
-        "other_failures": f"And {report.other_failures} failures with other causes, in "
-        "failures.jsonl."
-        if report.other_failures
+        "other_failures": f"And {others} failures with other causes, in failures.jsonl."
+        if others
         else "",
     }
 
@@ -316,44 +313,33 @@ def _environment(report: RunReport) -> Iterator[Piece]:
 
 def _cause_of(cause: FailureCause) -> dict[str, Any]:
     """Return a cause with its most detailed failure as plain values."""
-    example = cause.failures[0]
-
-    def some(values: Iterable[str | None]) -> list[str]:
-        return list(dict.fromkeys(filter(None, values)))[:_NAMED]
-
-    told = asdict(example.details).items()
-    details = {k: v for k, v in told if v not in (None, "", 1) and k not in _APART}
+    example, failures = cause.failures[0], cause.failures
+    named = {
+        "calls": [failed.task_id for failed in failures],
+        "workers": [failed.details.worker for failed in failures],
+        "names": cause.task_names,
+    }
+    told = vars(example.details).items()
     return {
         "failure_class": cause.failure_class,
         "message": example.message[:_BLOCK],
         "frame": cause.frame or "",
         "count": cause.count,
-        "calls": some(failed.task_id for failed in cause.failures),
-        "workers": some(failed.details.worker for failed in cause.failures),
-        "names": list(cause.task_names[:_NAMED]),
+        **{k: list(dict.fromkeys(filter(None, each)))[:_NAMED] for k, each in named.items()},
         "traceback": (example.traceback or "")[-_BLOCK:],
-        "details": {key: str(value)[-_BLOCK:] for key, value in details.items()},
+        "details": {
+            key: str(value)[-_BLOCK:]
+            for key, value in told
+            if value not in (None, "", 1) and key not in ("frame", "worker", "traceback")
+        },
     }
-
-
-#: Keys of a failure's details that are shown elsewhere.
-_APART = frozenset({"frame", "worker", "traceback"})
 
 
 def _failure(place: int, cause: FailureCause) -> dict[str, Any]:
-    told, example = _cause_of(cause), cause.failures[0]
-    row = {
-        "failure_class": cause.failure_class,
-        "message": told["message"],
-        "count": cause.count,
-        "details": {
-            **told["details"],
-            "task_name": ", ".join(told["names"]),
-            "frame": cause.frame,
-            "worker": ", ".join(told["workers"]),
-            "tag": example.tag,
-            "traceback": told["traceback"],
-        },
-    }
+    told = _cause_of(cause)
+    names, workers = (", ".join(told[key]) for key in ("names", "workers"))
+    more = {"task_name": names, "frame": cause.frame, "worker": workers}
+    more |= {"tag": cause.failures[0].tag, "traceback": told["traceback"]}
     tasks = [[fitted(key, LONGEST_NAME), None, None] for key in told["calls"]]
-    return {**failure(row, str(place)), "tasks": tasks, "open": place < _OPENED}
+    shown = failure(told | {"details": told["details"] | more}, str(place))
+    return {**shown, "tasks": tasks, "open": place < _OPENED}
