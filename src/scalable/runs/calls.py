@@ -108,7 +108,7 @@ class RecordedTasks:
                 self._end(call, state, moment, row)
             elif state == "running":
                 self._starts[call] += 1
-                if self._spans is not None:
+                if self._spans is not None and moment is not None and text(get("worker")):
                     self._running[call] = row
         #: Latest timestamp of all rows in epoch seconds, or None without rows.
         self.last_moment = None if latest == -inf else latest
@@ -149,8 +149,8 @@ class RecordedTasks:
         if self._spans is not None:
             self._running.pop(call, None)
             duration = self.measurements["duration_s"][call]
-            if moment is not None and duration >= 0:
-                self._spans += _span(row, moment - duration, moment)
+            if moment is not None and duration >= 0 and text(row.get("worker")):
+                self._spans.append(_span(row, moment - duration, moment))
 
     # Results -------------------------------------------------------------------------------------
 
@@ -226,13 +226,8 @@ class RecordedTasks:
 
     def spans(self, until: float) -> list[Span]:
         """Return the spans, if they were asked for. Those of running tasks end at ``until``."""
-        running = [
-            span
-            for row in self._running.values()
-            if (begin := number(row.get("timestamp"))) is not None and begin <= until
-            for span in _span(row, begin, until)
-        ]
-        return (self._spans or []) + running
+        running = [_span(row, row["timestamp"], until) for row in self._running.values()]
+        return (self._spans or []) + [span for span in running if span.begin <= until]
 
     def work_parts(self, workers: Iterable[Row]) -> tuple[float, float] | None:
         """Return the seconds of start-up, and from then to the last finish. None without tasks.
@@ -284,15 +279,12 @@ class RecordedTasks:
 _KEYS = tuple(measurement.key for measurement in MEASUREMENTS)
 
 
-def _span(row: Row, begin: float, end: float) -> list[Span]:
-    worker = row.get("worker")
-    if not isinstance(worker, str):
-        return []
+def _span(row: Row, begin: float, end: float) -> Span:
     # Millions of spans share their strings.
-    name = intern(text(row.get("task_name")) or text(row.get("task_id")) or "")
-    tag, failed = intern(text(row.get("tag")) or ""), row.get("state") == "failed"
+    worker, tag = intern(row["worker"]), intern(text(row.get("tag")) or "")
+    name = intern(text(row.get("task_name")) or row["task_id"])
     queued_s = max(0.0, number(row.get("queued_s")) or 0.0)
-    return [Span(intern(worker), begin, end, name, tag, failed, queued_s)]
+    return Span(worker, begin, end, name, tag, row["state"] == "failed", queued_s)
 
 
 # Bundled ------------------------------------------------------------------------------------------

@@ -222,8 +222,8 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
     run = record.run
     remembered, found = cached_in(record.remembered)
     by_name = calls.by_name()
-    of_names = {name: calls.states(numbers) for name, numbers in by_name.items()}
-    states = sum(of_names.values(), Counter[str]())
+    states = calls.states(chain.from_iterable(by_name.values()))
+    actions = Counter(row.get("action") for row in record.scaling)
     reruns = calls.reruns()
     startup_s, time_s = calls.work_parts(record.workers) or (None, None)
     if hits := sum(tags.total() for tags in found.values()):
@@ -244,20 +244,11 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
         time_s=time_s,
         tasks={state: states[state] for state in [*order, *sorted(states.keys() - set(_STATES))]},
         task_names={
-            name: _task_row(
-                name,
-                calls,
-                by_name.get(name, ()),
-                of_names.get(name, Counter()),
-                found.get(name, Counter()),
-            )
+            name: _task_row(name, calls, by_name.get(name, ()), found.get(name, Counter()))
             for name in dict.fromkeys([*by_name, *found])
         },
         workers=_pools(record.workers),
-        scaling=ScalingSummary(
-            scale_up=sum(row.get("action") == "scale-up" for row in record.scaling),
-            scale_down=sum(row.get("action") == "scale-down" for row in record.scaling),
-        ),
+        scaling=ScalingSummary(actions["scale-up"], actions["scale-down"]),
         scaling_changes=tuple(record.scaling),
         failures=causes(record.failures),
         cost=cost_of(record.workers, record.plan),
@@ -285,11 +276,7 @@ def counts_of(states: Mapping[str, int]) -> TaskCounts:
 
 
 def _task_row(
-    name: str,
-    calls: RecordedTasks,
-    numbers: Sequence[int],
-    states: Counter[str],
-    found: Counter[str | None],
+    name: str, calls: RecordedTasks, numbers: Sequence[int], found: Counter[str | None]
 ) -> TaskRow:
     tags = tuple(sorted(calls.tags(numbers) | {*filter(None, found)}))
     sums, quantiles = TaskSums(), {}
@@ -298,7 +285,7 @@ def _task_row(
             sums[measurement.key] = Sum.of(values)
             if measurement.quantiles and (spread := Quantiles.of(values)):
                 quantiles[measurement.key] = spread
-    counts = replace(counts_of(states), cached=found.total())
+    counts = replace(counts_of(calls.states(numbers)), cached=found.total())
     return TaskRow(TaskOverview(name, ", ".join(tags) or None, counts, sums), quantiles, tags)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from scalable.palette import LIGHT, numbers_of
@@ -115,15 +116,13 @@ def _merged(present: Sequence[Presence], places: Mapping[str, int]) -> list[Pres
 
 def _workers(spans: Iterable[Span], present: Iterable[Presence]) -> dict[str, list[str]]:
     """Map tags to workers. Tasks may be recorded of workers that are not."""
-    workers: dict[str, dict[str, None]] = {}
-    for presence in sorted(present, key=lambda p: (p.tag, p.begin)):
-        workers.setdefault(presence.tag, {})[presence.worker] = None
-    known = {worker for names in workers.values() for worker in names}
+    tags = {each.worker: each.tag for each in sorted(present, key=attrgetter("tag", "begin"))}
     for span in spans:
-        if span.worker not in known:
-            known.add(span.worker)
-            workers.setdefault(span.tag, {})[span.worker] = None
-    return {tag: list(names) for tag, names in workers.items()}
+        tags.setdefault(span.worker, span.tag)
+    workers: dict[str, list[str]] = {}
+    for worker, tag in tags.items():
+        workers.setdefault(tag, []).append(worker)
+    return workers
 
 
 def _groups(workers: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
