@@ -85,20 +85,21 @@ class RecordedTasks:
         for row in rows:
             get = row.get
             moment, task_id, state = number(get("timestamp")), get("task_id"), get("state")
-            if moment is not None:
-                latest = max(latest, moment)
-                if state == "submitted":
-                    first = min(first, moment)
+            if moment is not None and moment > latest:
+                latest = moment
+            if state == "submitted" and moment is not None and moment < first:
+                first = moment
             if not isinstance(task_id, str) or not isinstance(state, str):
                 continue
             call = numbers.get(task_id)
             if call is None:
                 call = self._new(task_id)
             name, tag = get("task_name"), get("tag")
-            if isinstance(name, str):
+            if name != names[call] and isinstance(name, str):
                 names[call] = intern(name)
-            if isinstance(tag, str) and tag not in tags[call][-1:]:
-                known = (*(each for each in tags[call] if each != tag), tag)
+            known = tags[call]
+            if (not known or known[-1] != tag) and isinstance(tag, str):
+                known = (*(each for each in known if each != tag), tag)
                 tags[call] = self._shared.setdefault(known, known)
             if state == RERUN:
                 self._begin_again(call, row)

@@ -98,9 +98,9 @@ def read_or_empty(path: Path) -> bytes:
 
 def number(value: object) -> float | None:
     """Return a recorded number. None for anything else, and for one whose products overflow."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if -_MOST < value < _MOST else None
+    if isinstance(value, (float, int)) and -_MOST < value < _MOST and value.__class__ is not bool:
+        return float(value)
+    return None
 
 
 def text(value: object) -> str | None:
