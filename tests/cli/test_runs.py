@@ -164,9 +164,9 @@ def test_links_are_neither_followed_nor_removed(runs, tmp_path, invoke):
 def test_a_run_that_comes_alive_after_it_was_chosen_stays(runs):
     path = make_run(runs, "p")
     chosen, kept = chosen_runs(run_overviews(runs)[0], keep=0)
-    assert ([run.run_id for run in chosen], kept) == ([path.name], [])
+    assert ([run.run_id for run in chosen], kept) == ([path.name], {})
     os.utime(path / "tasks.jsonl")
     removed, kept = remove_runs(chosen)
     assert removed == []
-    assert kept[0].reason.startswith("it was written")
+    assert kept[path.name].startswith("it was written")
     assert path.exists()

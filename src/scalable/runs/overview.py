@@ -106,22 +106,14 @@ def _summary(path: Path, state: str) -> Mapping[str, Any]:
     return summarize(read_run(path)).to_dict()
 
 
-@dataclass(frozen=True)
-class KeptRun:
-    """Run that was chosen for removal but is kept, and the reason."""
-
-    run_id: str
-    reason: str
-
-
 def chosen_runs(
     runs: Sequence[RunOverview],
     *,
     keep: int | None = None,
     older_than_s: float | None = None,
     now: float | None = None,
-) -> tuple[list[RunOverview], list[KeptRun]]:
-    """Return the runs beyond ``keep`` and ``older_than_s`` to remove, and those that must stay."""
+) -> tuple[list[RunOverview], dict[str, str]]:
+    """Return the runs beyond ``keep`` and ``older_than_s`` to remove, and why others must stay."""
     moment = time.time() if now is None else now
     found = [
         (run, _stays(Path(run.path)))
@@ -130,15 +122,15 @@ def chosen_runs(
         and not (older_than_s is not None and moment - (epoch(run.started_at) or 0) <= older_than_s)
     ]
     chosen = [run for run, reason in found if reason is None]
-    return chosen, [KeptRun(run.run_id, reason) for run, reason in found if reason is not None]
+    return chosen, {run.run_id: reason for run, reason in found if reason is not None}
 
 
-def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[KeptRun]]:
-    """Remove runs returned by :func:`chosen_runs`. Return the removed ids, and the runs that stay.
+def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], dict[str, str]]:
+    """Remove runs returned by :func:`chosen_runs`. Return the removed ids, and why others stay.
     Each run is checked again before it is removed. Links are removed without their targets.
     """
     removed: list[str] = []
-    kept: list[KeptRun] = []
+    kept: dict[str, str] = {}
     for run in runs:
         path = Path(run.path)
         reason = _stays(path)
@@ -154,7 +146,7 @@ def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[KeptRun]]:
             logger.debug("run %s removed", path)
             removed.append(run.run_id)
         else:
-            kept.append(KeptRun(run.run_id, reason))
+            kept[run.run_id] = reason
     return removed, kept
 
 

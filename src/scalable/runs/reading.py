@@ -135,13 +135,9 @@ def _fault_in(data: bytes) -> str:
 
 def last_write(directory: Path) -> float:
     """Return the time of the last write to a run, in epoch seconds."""
-    times = [directory.stat().st_mtime]
-    for stream in STREAMS:
-        try:
-            times.append(stream_path(directory, stream).stat().st_mtime)
-        except FileNotFoundError:
-            continue
-    return max(times)
+    files = (stream_path(directory, stream) for stream in STREAMS)
+    times = [path.stat().st_mtime for path in files if path.exists()]
+    return max([directory.stat().st_mtime, *times])
 
 
 # Part of a record ---------------------------------------------------------------------------------
@@ -178,7 +174,7 @@ class RunPart:
         times = {"started_at": self._began.isoformat(), "ended_at": ended_at}
         keep = {
             "tasks": self._is_own,
-            "failures": lambda row: _task_of(row) not in self._others,
+            "failures": lambda row: self._is_own(mapping(row.get("details"))),
         }
         new: dict[str, Any] = {
             stream: StoredRows(stream_path(self.path, stream), begin, keep=keep.get(stream))
@@ -198,7 +194,7 @@ class RunPart:
         _follow(self._open, filter(self._is_own, rows))
         return not self._open
 
-    def _is_own(self, row: Row) -> bool:
+    def _is_own(self, row: Mapping[str, Any]) -> bool:
         """Return False for rows of tasks that were submitted before the part, otherwise True."""
         return text(row.get("task_id")) not in self._others
 
@@ -223,7 +219,3 @@ def _present(rows: Iterable[Row]) -> list[Row]:
         elif row.get("event") == "removed":
             started.pop(row.get("worker"), None)
     return list(started.values())
-
-
-def _task_of(failure: Mapping[str, Any]) -> str | None:
-    return text(mapping(failure.get("details")).get("task_id"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -70,12 +69,13 @@ def command(
         question = f"Remove {of_all}? Later plans will not use them."
         if removal.approved(rows, question, output):
             removed, others = remove_runs(chosen)
-            kept += others
+            kept |= others
             number = counted(len(removed), "run")
             text = f"removed {number}\n" if removed else "nothing was removed\n"
-    for one in kept:
-        output.warn(f"{one.run_id} is not removed: {one.reason}")
-    data = {"removed": removed, "kept": [asdict(one) for one in kept]}
+    for run_id, reason in kept.items():
+        output.warn(f"{run_id} is not removed: {reason}")
+    told = [{"run_id": run_id, "reason": reason} for run_id, reason in kept.items()]
+    data = {"removed": removed, "kept": told}
     return Result(text, {**data, "dry_run": removal.dry_run})
 
 
