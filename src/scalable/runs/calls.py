@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from math import inf, isnan, nan
 from sys import intern
 from typing import Any, NamedTuple
@@ -68,7 +69,7 @@ class RecordedTasks:
         self.ended = array("d")
         #: Measurements by key. NaN stands for unknown values.
         self.measurements = {key: array("d") for key in (*_KEYS, "input_bytes")}
-        self._bundles: dict[int, Bundled] = {}
+        self.bundles: dict[int, Bundled] = {}
         self._reasons: dict[int, list[str]] = {}
         #: Numbers of tasks and of those for which they waited last.
         self._after: dict[int, int] = {}
@@ -142,9 +143,9 @@ class RecordedTasks:
             column[call] = nan if value is None else value
         many = bundled(row) if "calls" in row else None
         if many is not None:
-            self._bundles[call] = many
-        elif self._bundles:
-            self._bundles.pop(call, None)
+            self.bundles[call] = many
+        elif self.bundles:
+            self.bundles.pop(call, None)
         if "after" in row:
             self._after[call] = self._numbers.get(text(row["after"]) or "", -1)
         if self._spans is not None:
@@ -173,13 +174,10 @@ class RecordedTasks:
 
     def durations(self, call: int) -> Sequence[float]:
         """Return the running seconds of a successful task, or of those of its bundle."""
-        many, duration = self._bundles.get(call), self.measurements["duration_s"][call]
+        many, duration = self.bundles.get(call), self.measurements["duration_s"][call]
         if many is None:
             return () if isnan(duration) else (duration,)
         return many.durations_s[: many.calls - many.failed]
-
-    def is_bundle(self, call: int) -> bool:
-        return call in self._bundles
 
     def tags(self, calls: Iterable[int]) -> set[str]:
         return {tag for tags in {self._tags[call] for call in calls} for tag in tags}
@@ -190,7 +188,7 @@ class RecordedTasks:
         for call in calls:
             if self._last[call] == FOUND:
                 continue
-            many = self._bundles.get(call)
+            many = self.bundles.get(call)
             if many is None:
                 # A task of a lost bundle starts again, but finishes in a later one.
                 states[self._final[call] or self._last[call]] += 1
@@ -206,7 +204,7 @@ class RecordedTasks:
         key, column = measurement.key, self.measurements[measurement.key]
         found: list[float] = []
         for call in calls:
-            value, many = column[call], self._bundles.get(call)
+            value, many = column[call], self.bundles.get(call)
             if many is not None and key == "duration_s":
                 found += many.durations_s
             elif isnan(value):
@@ -320,14 +318,10 @@ def bundled(row: Mapping[str, Any]) -> Bundled | None:
 
 def _between(known: Sequence[tuple[float, float]], share: float) -> float:
     """Return the quantile ``share`` by linear interpolation between known quantiles."""
-    below = known[0]
-    for above in known:
-        if above[0] >= share:
-            width = above[0] - below[0]
-            part = (share - below[0]) / width if width else 0.0
-            return below[1] + part * (above[1] - below[1])
-        below = above
-    return below[1]
+    for (low, below), (high, above) in pairwise(known):
+        if share <= high:
+            return below + max(0.0, share - low) / ((high - low) or 1.0) * (above - below)
+    return known[-1][1]
 
 
 # Reasons for which tasks run again ----------------------------------------------------------------

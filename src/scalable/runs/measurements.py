@@ -47,7 +47,6 @@ class NameSpan(NamedTuple):
 
 #: Tag and name of a task.
 _Task = tuple[str, str]
-_ORDER = itemgetter(0)
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def measure(
             sizes = (of[key][call] for key in ("peak_memory", "input_bytes"))
             known = (None if isnan(size) else int(size) for size in sizes)
             kept.append((calls.ended[call], CallRecord(*task, durations[place], *known)))
-        if whole and not any(map(calls.is_bundle, own)):
+        if whole and not calls.bundles.keys() & set(own):
             ends = [calls.ended[call] for call in numbers]
             begins = [end - duration for end, duration in zip(ends, durations, strict=True)]
             if isfinite(sum(ends)) and ends:
@@ -146,7 +145,7 @@ def measure(
     for tag, name, count in hits:
         counts[tag, name] += count
     return Measurements(
-        calls=tuple(call for _, call in sorted(kept, key=_ORDER)),
+        calls=tuple(call for _, call in sorted(kept, key=itemgetter(0))),
         whole=whole,
         counts=counts,
         spans=spans,

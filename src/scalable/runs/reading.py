@@ -1,6 +1,4 @@
-"""Reading of recorded runs: a whole record, or new rows while the run continues.
-If the writer crashes, a file may have an incomplete last line, which is skipped.
-"""
+"""Reading of recorded runs. A last line that is incomplete because of a crash is skipped."""
 
 from __future__ import annotations
 
@@ -41,14 +39,8 @@ class RunRecord:
     #: ``running``, ``completed``, ``failed``, ``cancelled``, or ``interrupted``: ``run.json`` has
     #: ``running``, but the process of the run is gone.
     status: str
-    #: One row per change of a task's state. Keys: task_id, task_name, tag, worker, state
-    #: (submitted, running, succeeded, failed, cancelled, found), timestamp. ``found`` is a cache
-    #: hit on a worker. ``rerun`` rows of restarted tasks have reason, lost (worker) and count. Rows
-    #: of the last four states also have queued_s, duration_s, transfer_s, cpu_s (seconds),
-    #: peak_memory, nbytes (of the result) and input_bytes (of results that are arguments, or 0).
-    #: Any of these may be null. ``after`` is the task for which a task waited last. The last row of
-    #: a bundle has ``calls``: count, failed, total_s and quantiles_s (share to seconds) of the
-    #: tasks that ran, and found, the number of cache hits.
+    #: One row per change of a task's state. ``docs/records.md`` has the keys of these rows, of
+    #: failures and of cache outcomes. Any measurement may be null.
     tasks: Sequence[Row] = ()
     #: Keys: event (requested, started, removed, billed), worker, tag, timestamp, reason, and host
     #: when a worker connected. Rows with ``billed`` have the cost of a machine up to their time, of
@@ -57,16 +49,12 @@ class RunRecord:
     workers: Sequence[Row] = ()
     #: Keys: timestamp, worker, tag, cpu_percent, memory, limit (bytes).
     resources: Sequence[Row] = ()
-    #: Keys: failure_class, message, timestamp, count, details (phase, task_id, worker, traceback).
     failures: Sequence[Row] = ()
     #: Keys: timestamp, tag, action (scale-up, scale-down), from, to, reason, source.
     scaling: Sequence[Row] = ()
     #: Keys: name, path or uri, kind, timestamp, metadata, bytes, sha256.
     artifacts: Sequence[Row] = ()
-    #: Cache outcomes. Keys: timestamp, task_name, tag, task_id (null if the client had the hit),
-    #: kind (found, waited, missed), count, key (of the first task, if a worker had the hit),
-    #: saved_s (seconds that computing the results had taken). Misses also have reason, changed
-    #: (parts of the key), and nearest (key of an earlier result).
+    #: Cache outcomes.
     remembered: Sequence[Row] = ()
     #: Contents of ``plan.json``, empty if it is missing.
     plan: Row = field(default_factory=dict)

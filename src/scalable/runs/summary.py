@@ -12,6 +12,7 @@ from typing import Any
 
 from scalable.model.cache_outcomes import CacheTally, CacheTotals
 from scalable.model.codec import Noun
+from scalable.model.costs import CURRENCY
 from scalable.model.overview import MEASUREMENTS, TaskCounts, TaskOverview, TaskSums
 from scalable.quantiles import Quantiles, Sum
 from scalable.runs.calls import (
@@ -135,7 +136,6 @@ def _by_class(failures: Sequence[FailureCause]) -> dict[str, Any]:
 
 #: Event of the rows about the cost of a machine. The last row of a machine counts.
 BILLED = "billed"
-CURRENCY = "USD"
 
 
 @dataclass(frozen=True)

@@ -55,4 +55,4 @@ def test_a_bundle_counts_as_its_calls():
     calls = RecordedTasks([row([1.0, 2.0, 3.0], failed=1), other])
     assert calls.succeeded() == {(None, "f"): array("i", [0]), (None, "c"): array("i", [1])}
     assert [len(calls.durations(call)) for call in range(2)] == [2, 1]
-    assert calls.is_bundle(0) > calls.is_bundle(1)
+    assert calls.bundles.keys() == {0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -25,10 +25,6 @@ _MARKS = 300
 _NAME = 90
 
 
-#: Converts epoch seconds to columns.
-_Axis = Callable[[float], float]
-
-
 def make_timeline(
     spans: Sequence[Span],
     present: Sequence[Presence],
@@ -42,10 +38,6 @@ def make_timeline(
     """
     first, last = within
     unit = (last - first) / COLUMNS
-
-    def axis(moment: float) -> float:
-        return min(max((moment - first) / unit, 0.0), float(COLUMNS)) if unit > 0 else 0.0
-
     totals: dict[str, float] = {}
     for span in spans:
         totals[span.name] = totals.get(span.name, 0.0) + span.end - span.begin
@@ -70,7 +62,7 @@ def make_timeline(
             ["other task names", -1],
         ],
         "cells": [
-            _calls(own, indices, axis) if single else _cells(own, indices, within, len(members))
+            _bars(own, indices, within) if single else _cells(own, indices, within, len(members))
             for own, (_, members) in zip(by_row, groups, strict=True)
         ],
         "marks": []
@@ -78,7 +70,7 @@ def make_timeline(
         else [
             [row, column * unit]
             for row, own in enumerate(by_row)
-            for column in sorted({round(axis(span.end)) for span in own if span.failed})[:_MARKS]
+            for column in sorted({round(_column(s.end, within)) for s in own if s.failed})[:_MARKS]
         ],
         "present": [
             [places[each.worker], *(round(t - first, 3) for t in (each.begin, each.end))]
@@ -142,12 +134,19 @@ def _groups(workers: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
     return [*found, ("other tags", rest)] if rest else found
 
 
-def _calls(spans: Iterable[Span], names: Mapping[str, int], axis: _Axis) -> list[float]:
+def _column(moment: float, within: tuple[float, float]) -> float:
+    first, last = within
+    share = (moment - first) / (last - first) if last > first else 0.0
+    return COLUMNS * min(max(share, 0.0), 1.0)
+
+
+def _bars(
+    spans: Iterable[Span], names: Mapping[str, int], within: tuple[float, float]
+) -> list[float]:
     bars: list[float] = []
     for span in spans:
-        begin, end = axis(span.begin), axis(span.end)
-        failed = int(span.failed)
-        bars += (round(begin, 2), round(end - begin, 2), names[span.name], failed, SHADES)
+        begin, end = _column(span.begin, within), _column(span.end, within)
+        bars += (round(begin, 2), round(end - begin, 2), names[span.name], int(span.failed), SHADES)
     return bars
 
 

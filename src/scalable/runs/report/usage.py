@@ -189,16 +189,18 @@ def merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 # Columns and charts -------------------------------------------------------------------------------
 
 
-def _share(use: PoolUse) -> str:
-    return "-" if use.share is None else f"{100 * use.share:.0f} %"
-
-
 #: The table of a finished run's pools.
 POOLS_OF_RUN = Listing(
     (
         Column("pool", "pool", attrgetter("tag")),
         Column("workers", "most workers", attrgetter("workers"), "count"),
-        Column("share", "with tasks", attrgetter("share"), "count", text=_share),
+        Column(
+            "share",
+            "with tasks",
+            attrgetter("share"),
+            "count",
+            text=lambda use: "-" if use.share is None else f"{100 * use.share:.0f} %",
+        ),
         Column("connected", "connected", attrgetter("connected_s"), "duration"),
         Column("idle", "idle", attrgetter("idle_s"), "duration"),
         Column("cost", "cost", attrgetter("cost"), "money", optional=True),
