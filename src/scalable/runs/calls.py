@@ -68,7 +68,8 @@ class RecordedTasks:
         #: Time of the final row, -inf if it is not known.
         self.ended = array("d")
         #: Measurements by key. NaN stands for unknown values.
-        self.measurements = {key: array("d") for key in (*_KEYS, "input_bytes")}
+        self.measurements = {each.key: array("d") for each in MEASUREMENTS}
+        self.measurements["input_bytes"] = array("d")
         self.bundles: dict[int, Bundled] = {}
         self._reasons: dict[int, list[str]] = {}
         #: Numbers of tasks and of those for which they waited last.
@@ -272,10 +273,6 @@ class RecordedTasks:
             calls.append(before[calls[-1]])
         names = Counter(self._names[call] for call in reversed(calls))
         return Chain(lengths[calls[0]], len(calls), tuple(names.items()))
-
-
-#: Keys of the measurements of tasks.
-_KEYS = tuple(measurement.key for measurement in MEASUREMENTS)
 
 
 def _span(row: Row, begin: float, end: float) -> Span:

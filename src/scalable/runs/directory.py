@@ -186,8 +186,8 @@ def amend_status(
 
 
 def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
-    run = {**record.run, "ended_at": record.run.get("ended_at") or _iso(datetime.now(UTC))}
-    run.update(changes)
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
+    run = {**record.run, "ended_at": record.run.get("ended_at") or now, **changes}
     calls = RecordedTasks(record.tasks)
     summary = summary_of(replace(record, run=run, status=run["status"]), calls)
     run["failed_tasks"] = summary.tasks.get("failed", 0)
@@ -207,7 +207,7 @@ def _new_run(
         "run_id": run_id,
         **names,
         "status": "running",
-        "started_at": _iso(started_at),
+        "started_at": started_at.isoformat(timespec="microseconds"),
         "ended_at": None,
         **identify_process(),
         "version": _version_of("scalable"),
@@ -271,10 +271,6 @@ def _open_streams(directory: Path) -> dict[str, int]:
             os.close(descriptor)
         raise
     return descriptors
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="microseconds")
 
 
 def _version_of(package: str) -> str:

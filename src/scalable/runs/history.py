@@ -13,13 +13,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from scalable.files import open_regular, read_regular, write_private
+from scalable.errors import RunError
+from scalable.files import read_regular, write_private
 from scalable.runs.calls import RecordedTasks
 from scalable.runs.measurements import Measurements, measure
 from scalable.runs.streams import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
     RUN_FILE,
+    StoredRows,
     decode_object,
     encode_row,
     mapping,
@@ -74,7 +76,7 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
             left -= size
             calls += len(measured.calls)
             found.append(_earlier_run(directory, run, measured))
-        except OSError as error:
+        except (OSError, RunError) as error:
             logger.debug("run %s is ignored: %s", directory.name, error)
     return found
 
@@ -89,21 +91,11 @@ def _latest(runs_dir: Path) -> list[Path]:
     return [runs_dir / name for name in sorted(names, reverse=True)[:LOOKED_AT]]
 
 
-def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
+def _tail(path: Path, most: int) -> tuple[StoredRows, bool, int]:
     """Return the last rows of a file, whether they are all its rows, and their size in bytes."""
-    try:
-        file = open_regular(path)
-    except FileNotFoundError:
-        return [], True, 0
-    with file:
-        size = file.seek(0, os.SEEK_END)
-        begin = max(0, size - most)
-        file.seek(begin)
-        lines = file.read(most).split(b"\n")
-    if begin:
-        del lines[0]  # incomplete
-    rows = (decode_object(line) for line in lines)
-    return [row for row in rows if row is not None], not begin, size - begin
+    size = _size(path)
+    begin = max(0, size - most)
+    return StoredRows(path, begin), not begin, size - begin
 
 
 def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
@@ -144,8 +136,11 @@ _BEGIN, _END = len(_sealed(b"")) - 2, -2
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    paths = {stream: stream_path(directory, stream) for stream in MEASURED}
-    return {stream: path.stat().st_size if path.exists() else 0 for stream, path in paths.items()}
+    return {stream: _size(stream_path(directory, stream)) for stream in MEASURED}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _earlier_run(directory: Path, run: Mapping[str, Any], measured: Measurements) -> EarlierRun:

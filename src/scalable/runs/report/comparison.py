@@ -237,13 +237,6 @@ def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: flo
 _ROWS, _LONGEST = 100, 24
 
 
-def compare_runs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Map names to pairs (first run, second run) of their values. None means unknown."""
-    rows = {name: (one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other])}
-    same = ("manifest", "version of ")
-    return {n: p for n, p in rows.items() if not (n.startswith(same) and p[0] == p[1])}
-
-
 def values_of(
     summary: Summary, pools: Iterable[PoolUse], environment: Environment
 ) -> dict[str, Any]:

@@ -11,20 +11,10 @@ from scalable.harmless import one_line
 from scalable.runs.calls import FOUND
 from scalable.runs.failed import FailedRow, FailureCause, causes
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.usage import (
-    decisions_of_run,
-    lost_in_words,
-    task_rows,
-    workers_of_run,
-)
+from scalable.runs.report.usage import decisions_of_run, lost_in_words, task_rows, workers_of_run
 from scalable.runs.summary import CostSummary, Summary, epoch
 from scalable.units import counted, format_bytes, format_duration
-from scalable.views.cluster_text import (
-    BLOCKS,
-    cache_in_words,
-    reasons_in_words,
-    titled,
-)
+from scalable.views.cluster_text import BLOCKS, cache_in_words, reasons_in_words, titled
 from scalable.views.columns import TASKS
 from scalable.views.tables import fitted, money
 
@@ -245,8 +235,6 @@ def _first_line(text: str) -> str:
 #: Largest number of lines of an example's traceback and output, and of task names of a cause.
 _LINES = 30
 _NAMES = 5
-
-
 #: Version of the JSON form. It increases when a key is removed or changes its meaning.
 _VERSION = 1
 

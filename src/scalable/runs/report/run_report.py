@@ -17,18 +17,13 @@ from scalable.runs.reading import RunRecord
 from scalable.runs.report.advice import advise
 from scalable.runs.report.comparison import (
     Comparison,
-    compare_runs,
     compare_with_plan,
     comparison_tables,
     plan_in_words,
     tasks_compared,
     values_of,
 )
-from scalable.runs.report.environment import (
-    Environment,
-    environment_of,
-    most_workers,
-)
+from scalable.runs.report.environment import Environment, environment_of, most_workers
 from scalable.runs.report.human import render_human, said_cost, said_moment, said_status, said_time
 from scalable.runs.report.page import render_page, render_part
 from scalable.runs.report.timeline import make_timeline
@@ -111,7 +106,9 @@ class RunReport:
     def compared_with(self, other: RunReport) -> dict[str, tuple[Any, Any]]:
         """Map names to pairs of this run's and another run's values. None means unknown."""
         one, two = (values_of(r.summary, r.pools, r.environment) for r in (self, other))
-        return compare_runs(one, two)
+        rows = {name: (one.get(name), two.get(name)) for name in dict.fromkeys([*one, *two])}
+        same = ("manifest", "version of ")
+        return {n: p for n, p in rows.items() if not (n.startswith(same) and p[0] == p[1])}
 
     def __str__(self) -> str:
         return render_human(self.summary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isnan
 from operator import attrgetter, itemgetter
@@ -90,8 +91,8 @@ def pool_uses(
             PoolUse(
                 tag=tag,
                 workers=_most_at_once(connected[tag]),
-                connected_s=_total(connected[tag]),
-                busy_s=_total(busy[tag]),
+                connected_s=sum(end - begin for begin, end in connected[tag]),
+                busy_s=sum(end - begin for begin, end in busy[tag]),
                 cost=None if cost is None else cost.by_tag.get(tag),
                 idle_cost=None if cost is None else cost.idle_by_tag.get(tag),
                 reserved_memory=reserved.get(tag),
@@ -117,19 +118,16 @@ def _peaks(calls: RecordedTasks) -> defaultdict[str, array[float]]:
 
 def reserved_memory(plan: Mapping[str, Any], resources: Iterable[Row] = ()) -> dict[str, int]:
     """Map tags to the bytes that a worker reserves, from the plan or else ``resources.jsonl``."""
-    found: dict[str, int] = {}
-    for row in resources:
-        limit, tag = number(row.get("limit")), text(row.get("tag"))
-        if limit and tag:
-            found[tag] = int(limit)
+    found = {
+        tag: int(limit)
+        for row in resources
+        if (limit := number(row.get("limit"))) and (tag := text(row.get("tag")))
+    }
     wanted = mapping(mapping(plan.get("scale_plan")).get("resources_by_tag"))
     for tag, amounts in wanted.items():
-        written = mapping(amounts).get("memory")
-        if isinstance(written, (str, int)) and written:
-            try:
+        if written := mapping(amounts).get("memory"):
+            with suppress(ValueError, OverflowError):
                 found[tag] = parse_bytes(written)
-            except (ValueError, OverflowError):
-                continue
     return found
 
 
@@ -159,10 +157,6 @@ def course(
         whole += steps[point]
         values.append(partly[point] + whole)
     return tuple(values)
-
-
-def _total(intervals: Iterable[tuple[float, float]]) -> float:
-    return sum(end - begin for begin, end in intervals)
 
 
 def _most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
