@@ -1,7 +1,4 @@
-"""Measurements of a project's latest runs.
-A run that finishes normally writes its measurements. Of any other large record, only the tail is
-read.
-"""
+"""Measurements of a project's latest runs: the written ones, or those of a record's last rows."""
 
 from __future__ import annotations
 

@@ -64,25 +64,23 @@ def _counts(
     share = use.share
     if share is None or len(spans) < LEAST_CALLS:
         return
-    work = sum(span.end - span.begin for span in spans)
+    busy = f"Workers of {use.tag} had tasks in {100 * share:.0f} % of their time"
     length = max(span.end for span in spans) - min(span.begin for span in spans)
     if share < IDLE and use.workers > 1 and length > 0:
         enough = max(1, math.ceil(use.busy_s / length / BUSY))
         if enough < use.workers:
             yield (
-                f"Workers of {use.tag} had tasks in {100 * share:.0f} % of their time: the same "
-                f"work fits into {counted(enough, 'worker')} instead of {use.workers} if it is "
-                "spread evenly."
+                f"{busy}: the same work fits into {counted(enough, 'worker')} instead of "
+                f"{use.workers} if it is spread evenly."
             )
     elif share > BUSY and length > 0:
-        longest = max(span.end - span.begin for span in spans)
-        floor = max(longest, 0.0 if chain is None else chain.seconds)
+        times = [span.end - span.begin for span in spans]
+        floor = max(*times, 0.0 if chain is None else chain.seconds)
         more = use.workers + int(max(0, min(use.workers, spare)))
         shorter = max(floor, length * use.workers / more)
         if shorter < 0.9 * length:
             yield (
-                f"Workers of {use.tag} had tasks in {100 * share:.0f} % of their time, with "
-                f"{format_duration(work)} of tasks on {counted(use.workers, 'worker')}: "
-                f"{more} workers could shorten {format_duration(length)} to about "
-                f"{format_duration(shorter)}."
+                f"{busy}, with {format_duration(sum(times))} of tasks on "
+                f"{counted(use.workers, 'worker')}: {more} workers could shorten "
+                f"{format_duration(length)} to about {format_duration(shorter)}."
             )

@@ -14,7 +14,7 @@ from scalable.model.plan import confidence_in_words
 from scalable.planning.notices import memory_in_words
 from scalable.runs.report.advice import memory_advice
 from scalable.runs.report.environment import Environment
-from scalable.runs.report.usage import LONGEST_NAME, PoolUse
+from scalable.runs.report.usage import LONGEST_NAME, WIDTH, PoolUse
 from scalable.runs.streams import mapping, number
 from scalable.runs.summary import Summary
 from scalable.units import format_amount, format_bytes, format_duration
@@ -23,8 +23,6 @@ from scalable.views.tables import Table, fitted, text_table
 
 #: A prediction counts as correct if actual value / predicted value is in this range.
 _BAND = (0.8, 1.25)
-#: Width of a comparison in columns.
-_WIDTH = 100
 
 
 class Pair(NamedTuple):
@@ -191,7 +189,7 @@ def render_comparison(comparison: Comparison) -> str:
         *plan_in_words(comparison),
     ]
     for title, made in comparison_tables(comparison):
-        lines += ["", *([title] if title else []), *made.lines(_WIDTH)]
+        lines += ["", *([title] if title else []), *made.lines(WIDTH)]
     for advice in comparison.memory_advice:
         lines += ["", memory_in_words(advice)]
     return "\n".join(lines) + "\n"
@@ -267,7 +265,7 @@ def render_two_runs(rows: Mapping[str, tuple[Any, Any]]) -> str:
     one, other = (one_line(run) for run in rows["run"])
     shown = [_shown(name, pair) for name, pair in rows.items() if name != "run"]
     lines = [f"First:  {one}", f"Second: {other}", ""]
-    lines += _pairs(("", "first", "second"), shown[:_ROWS]).lines(_WIDTH)
+    lines += _pairs(("", "first", "second"), shown[:_ROWS]).lines(WIDTH)
     if len(shown) > _ROWS:
         lines.append(f"  and {len(shown) - _ROWS} more rows (see the JSON form)")
     return "\n".join(lines) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,15 +11,20 @@ from scalable.harmless import one_line
 from scalable.runs.calls import FOUND
 from scalable.runs.failed import FailedRow, FailureCause, causes
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.usage import decisions_of_run, lost_in_words, task_rows, workers_of_run
+from scalable.runs.report.usage import (
+    WIDTH,
+    decisions_of_run,
+    lost_in_words,
+    task_rows,
+    workers_of_run,
+)
+from scalable.runs.streams import number
 from scalable.runs.summary import CostSummary, Summary, epoch
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import BLOCKS, cache_in_words, reasons_in_words, titled
 from scalable.views.columns import TASKS
 from scalable.views.tables import fitted, money
 
-#: Width of a report in columns.
-WIDTH = 100
 _NOT_CLOSED = {
     "interrupted": "its process stopped without closing the run; the record is incomplete",
     "running": "the record is incomplete",
@@ -28,9 +33,8 @@ _NOT_CLOSED = {
 _LABEL = re.compile(r" {1,60}|\w+:  +")
 _SHOWN_NAMES = 30
 _SHOWN_RERUNS = 3
-_SHOWN_CHANGES = 10
-_SHOWN_REASONS = 10
-_SHOWN_CAUSES = 10
+#: Maximum number of changes of pools, of reasons for misses, and of causes of failures.
+_SHOWN = 10
 
 
 def render_human(summary: Summary) -> str:
@@ -124,17 +128,15 @@ def _remembered(summary: Summary) -> Iterator[str]:
     if not totals:
         return
     yield f"Cached results: {cache_in_words(totals)}"
-    cached = {name: row.task.counts.cached for name, row in summary.task_names.items()}
-    found = {name: count for name, count in cached.items() if count}
-    if found:
-        names = sorted(found, key=lambda name: (-found[name], name))
-        shown = ", ".join(f"{one_line(n)} {found[n]}" for n in names[:_SHOWN_NAMES])
-        yield _cut(f"  hits: {shown}")
-    for each in totals.reasons[:_SHOWN_REASONS]:
+    cached = sorted((-row.task.counts.cached, name) for name, row in summary.task_names.items())
+    hits = [f"{one_line(name)} {-count}" for count, name in cached[:_SHOWN_NAMES] if count]
+    if hits:
+        yield _cut(f"  hits: {', '.join(hits)}")
+    for each in totals.reasons[:_SHOWN]:
         closest = f" (nearest: {each.nearest[:12]})" if each.nearest else ""
         yield _cut(f"  ran: {each.count} x {each.task}: {each.reason}{closest}")
-    if len(totals.reasons) > _SHOWN_REASONS:
-        yield f"  and {len(totals.reasons) - _SHOWN_REASONS} more reasons (see the JSON report)"
+    if len(totals.reasons) > _SHOWN:
+        yield f"  and {len(totals.reasons) - _SHOWN} more reasons (see the JSON report)"
 
 
 def _workers(summary: Summary) -> Iterator[str]:
@@ -148,8 +150,8 @@ def _workers(summary: Summary) -> Iterator[str]:
     made = [row for row in summary.scaling_changes if row.get("source") not in (None, "plan")]
     decisions = decisions_of_run(made, epoch(summary.started_at) or 0.0)
     if decisions.rows:
-        yield from decisions.last(_SHOWN_CHANGES).lines(WIDTH)
-    if (more := len(decisions.rows) - _SHOWN_CHANGES) > 0:
+        yield from decisions.last(_SHOWN).lines(WIDTH)
+    if (more := len(decisions.rows) - _SHOWN) > 0:
         yield f"  and {more} earlier changes (see the JSON report)"
     if summary.reruns:
         more = len(summary.reruns) - _SHOWN_RERUNS
@@ -186,7 +188,7 @@ def _failures(summary: Summary) -> Iterator[str]:
         return
     count = sum(cause.count for cause in summary.failures)
     yield f"Failures: {count}"
-    for cause in summary.failures[:_SHOWN_CAUSES]:
+    for cause in summary.failures[:_SHOWN]:
         example = cause.failures[0]
         message = _first_line(example.message)
         yield _cut(f"  {one_line(cause.failure_class)} ({cause.count}): {message}")
@@ -194,7 +196,7 @@ def _failures(summary: Summary) -> Iterator[str]:
             yield _cut(f"    at {one_line(cause.frame)}")
         if example.details.arguments:
             yield _cut(f"    with {one_line(example.details.arguments)}")
-    if (more := len(summary.failures) - _SHOWN_CAUSES) > 0:
+    if (more := len(summary.failures) - _SHOWN) > 0:
         yield f"  and {counted(more, 'more cause')}"
     if summary.tasks.get("failed", 0) > count:
         yield "  Further tasks failed only because they need the result of one of these."
@@ -205,18 +207,14 @@ def _places(summary: Summary) -> Iterator[str]:
     if summary.artifacts:
         yield "Results:"
     for artifact in summary.artifacts:
-        yield f"  {_artifact(artifact)}"
+        where = artifact.get("path") or artifact.get("uri") or "unknown location"
+        size = number(artifact.get("bytes"))
+        shown = "" if size is None else f" ({format_bytes(size)})"
+        name = fitted(str(artifact.get("name") or "unnamed"), WIDTH // 2)
+        yield f"  {name}: {one_line(str(where))}{shown}"
     if summary.malformed_lines:
         yield f"Unreadable lines of the record: {summary.malformed_lines}"
     yield f"Record: {one_line(summary.path)}"
-
-
-def _artifact(artifact: Mapping[str, Any]) -> str:
-    where = artifact.get("path") or artifact.get("uri") or "unknown location"
-    size = artifact.get("bytes")
-    shown = f" ({format_bytes(size)})" if isinstance(size, (int, float)) else ""
-    name = fitted(str(artifact.get("name") or "unnamed"), WIDTH // 2)
-    return f"{name}: {one_line(str(where))}{shown}"
 
 
 def _cut(text: str, width: int = WIDTH) -> str:
@@ -277,10 +275,10 @@ def _cause(cause: FailureCause, *, every: bool) -> Iterator[str]:
     if names:
         yield _fact("tasks", names)
     shown = cause.failures if every else cause.failures[:1]
-    for number, failed in enumerate(shown):
-        if number:
+    for place, failed in enumerate(shown):
+        if place:
             yield ""
-        yield from _failed(failed, in_full=number == 0)
+        yield from _failed(failed, in_full=place == 0)
     left = cause.count - sum(failed.count for failed in shown)
     if left and not every:
         yield f"  and {left} more (--all shows them)"

@@ -1,5 +1,4 @@
 """Display of plans as text, and as HTML for notebooks.
-
 The front is the list of worker counts that a plan chose from, from the cheapest to the fastest.
 """
 

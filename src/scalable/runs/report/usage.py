@@ -22,6 +22,8 @@ from scalable.views.cluster_text import reasons_in_words
 from scalable.views.columns import DECISIONS, DecisionRow, TaskRow
 from scalable.views.tables import Column, Listing, Table, fitted
 
+#: Width of a report in columns of a terminal.
+WIDTH = 100
 #: Number of points of a time series.
 POINTS = 120
 
