@@ -221,3 +221,36 @@ def test_many_task_names_are_cut_and_the_longest_come_first():
     start = lines.index("Duration:")
     assert lines[start + 2].split()[0] == "t39"
     assert lines[start + 32] == "  and 10 more task names (see the JSON report)"
+
+
+def test_costs_stand_beside_the_workers_that_caused_them():
+    machines = [("m1", "demeter", 3.0, 1.0), ("m2", "demeter", 2.0, 0.0), ("", None, 0.5, 0.5)]
+    billed = [
+        {"event": "billed", "manager": manager, "worker": f"machine-{manager}", "tag": tag}
+        | {"cost": cost, "idle_cost": idle, "timestamp": START, "budget": 9.0}
+        for manager, tag, cost, idle in machines
+    ]
+    plan = {"predicted_cost": {"unit": "USD", "expected": 4.0, "interval": [3.0, 6.0]}}
+    made = replace(record(), workers=[*record().workers, *billed], plan=plan)
+    text = render_human(summarize(made))
+    assert "  pool     started  removed  final  lost  cost  idle cost\n" in text
+    assert "  demeter        5        3      2     1  5.00       1.00\n" in text
+    assert "Cost: 5.50 USD, 1.50 idle (27 %); planned 4.00, 3.00 to 6.00; budget 9.00\n" in text
+    assert "\n  m1 3.00, m2 2.00, scheduler 0.50\n" in text
+
+
+def test_the_last_changes_of_pools_and_the_first_causes_are_shown():
+    changes = [
+        {"tag": "a", "from": n, "to": n + 1, "source": source, "reason": f"{n} tasks queued"}
+        | {"timestamp": START + n, "action": "scale-up"}
+        for n in range(12)
+        for source in ("plan", "adaptive")
+    ]
+    failures = [{"failure_class": f"Error{'x' * n}", "message": "bad"} for n in range(12)]
+    text = render_human(summarize(replace(record(), scaling=changes, failures=failures)))
+    assert "   2.0 s  a        2   3  adaptive  2 tasks queued\n" in text
+    assert "  11.0 s  a       11  12  adaptive  11 tasks queued\n" in text
+    assert "1 tasks queued\n  and 2 earlier changes" in text
+    assert " 0 tasks queued" not in text
+    assert "plan " not in text
+    assert "  and 2 more causes\n" in text
