@@ -210,7 +210,7 @@ class SimulatedBundle:
             self._counts.rows = [("succeeded", (began, call_s, call_s, MEMORY))] * self._begun
         told = ended.message(measured)
         busy_s = max(self.seconds, 1e-6 * self._begun)
-        yield {"op": OUTCOMES, **self._about, "outcomes": told, "busy_s": busy_s, "over": True}
+        yield {"op": OUTCOMES, **self._about, "outcomes": told, "busy_s": busy_s}
 
     def entry(self) -> Any:
         """Return the entry of the bundle's calls in the timings of its Dask task."""
