@@ -67,7 +67,7 @@ def test_a_run_whose_scheduler_is_a_job(on_slurm, place, eventually):
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[0].isdigit()
     assert ".@scheduler" in done.stdout
-    assert "Tasks:    1 succeeded" in done.stdout
+    assert "Tasks:    1 done" in done.stdout
     eventually(lambda: on_slurm.jobs() == [], timeout=60)
     assert [p.name for p in (place / "state/scalable/clusters").iterdir()] == [".lock"]
 
@@ -158,5 +158,5 @@ def test_results_outlive_walltimes_of_as_many_jobs_as_at_most_allows(on_slurm, p
     done = program("run", "--target", "hpc", timeout=280)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[0]) >= 4  # each job had a successor
-    assert "Tasks:    60 succeeded\n" in done.stdout
+    assert "Tasks:    60 done\n" in done.stdout
     assert "run more than once" not in done.stdout

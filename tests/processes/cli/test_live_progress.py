@@ -88,7 +88,7 @@ def test_a_table_stays_below_what_a_workflow_prints_and_leaves_nothing(workflow,
     assert terminal.end() == 3
     assert "green words\nto standard error\nhalf a line\n" in terminal.screen
     assert "waiting" not in terminal.screen, "the table is gone"
-    assert "Tasks:    8 succeeded, 1 failed\n" in terminal.screen
+    assert "Tasks:    8 done, 1 failed\n" in terminal.screen
     assert_clean(terminal)
 
 

@@ -42,7 +42,7 @@ def test_the_target_of_the_command_line_wins_with_a_warning(workflow, invoke, pr
     assert "--target local overrides target='other' of the workflow" in result.err
     assert result.out.startswith("12\nRun run-")
     assert "Target:   local (provider local)\nStarted:" in result.out
-    assert "Tasks:    4 succeeded\n" in result.out
+    assert "Tasks:    4 done\n" in result.out
     assert ["model", "2", "2", "2"] in map(str.split, result.out.splitlines())
     assert only_run(project).status == "completed"
 
@@ -69,7 +69,7 @@ def test_a_new_project_runs(invoke, tmp_path, monkeypatch):
     assert invoke("init").code == 0
     result = invoke("run", "--target", "local")
     assert result.code == 0, result.err
-    assert "Tasks:    21 succeeded\n" in result.out
+    assert "Tasks:    21 done\n" in result.out
     assert re.search(r"(?m)^\[ +\d+ s\] model: \d/2 workers.* \| analysis: ", result.err)
 
 

@@ -78,7 +78,7 @@ Project:  climate
 Target:   laptop (provider local)
 Started:  2026-01-01 00:00:00 UTC
 Time:     12.0 s (start-up 0 s, session 3 m 05 s)
-Tasks:    10 succeeded, 2 failed
+Tasks:    10 done, 2 failed
 
 Duration:
   task       done  failed  median    80 %    95 %     max     total
@@ -145,7 +145,7 @@ def test_an_interrupted_run_says_so_with_what_is_known(tmp_path):
     text = render_human(summarize(interrupted))
     assert "Status:   interrupted (its process stopped without closing the run; " in text
     assert "session 12.0 s up to the last record)" in text
-    assert "Tasks:    10 succeeded, 2 failed" in text
+    assert "Tasks:    10 done, 2 failed" in text
     assert "Unreadable lines of the record: 2" in text
 
 
@@ -160,7 +160,7 @@ def test_an_empty_run():
     text = render_human(summary)
     assert "Status:   running (the record is incomplete)" in text
     assert (
-        "Started:  not known\nTime:     no task finished (session not known)\nTasks:    none\n"
+        "Started:  not known\nTime:     no task finished (session not known)\nTasks:    no tasks\n"
         in text
     )
     assert "Workers:\n  none\nScaling events: 0 scale-up, 0 scale-down\n" in text

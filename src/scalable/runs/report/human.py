@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from scalable.harmless import one_line
-from scalable.runs.calls import FOUND
 from scalable.runs.failed import FailedRow, FailureCause, causes
 from scalable.runs.reading import RunRecord
 from scalable.runs.report.usage import (
@@ -19,11 +18,11 @@ from scalable.runs.report.usage import (
     workers_of_run,
 )
 from scalable.runs.streams import number
-from scalable.runs.summary import CostSummary, Summary, epoch
+from scalable.runs.summary import CostSummary, Summary, counts_of, epoch
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import BLOCKS, cache_in_words, reasons_in_words, titled
-from scalable.views.columns import TASKS
-from scalable.views.tables import fitted, money
+from scalable.views.columns import TASKS, parts_of
+from scalable.views.tables import counts_in_words, fitted, money
 
 _NOT_CLOSED = {
     "interrupted": "its process stopped without closing the run; the record is incomplete",
@@ -61,9 +60,7 @@ def _head(summary: Summary) -> Iterator[str]:
     yield _cut(f"Target:   {one_line(summary.target + provider)}")
     yield f"Started:  {said_moment(summary.started_at)}"
     yield f"Time:     {said_time(summary)}"
-    words = {"cached" if state == FOUND else state: count for state, count in summary.tasks.items()}
-    states = ", ".join(f"{count} {one_line(state)}" for state, count in words.items())
-    yield _cut(f"Tasks:    {states or 'none'}")
+    yield f"Tasks:    {counts_in_words(parts_of(counts_of(summary.tasks)))}"
 
 
 def said_status(summary: Summary) -> str:
