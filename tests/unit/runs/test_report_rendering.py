@@ -155,6 +155,12 @@ def test_a_failed_run_says_why():
     assert "Status:   failed (exit code 3)\nError:    SystemExit: 3\n" in text
 
 
+def test_keys_of_tasks_that_ran_again_are_shortened():
+    key = "fit-3f2a1c9d-1111-2222-3333-444455556666-7"
+    text = render_human(replace(summarize(record()), reruns=(key,)))
+    assert "Tasks run more than once: 1 (fit-3f2a1c9d...-7)" in text
+
+
 def test_an_empty_run():
     summary = summarize(RunRecord(path=Path("/runs/run-x"), run={}, status="running"))
     text = render_human(summary)

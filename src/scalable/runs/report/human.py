@@ -22,6 +22,7 @@ from scalable.runs.summary import CostSummary, Summary, counts_of, epoch
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import BLOCKS, cache_in_words, reasons_in_words, titled
 from scalable.views.columns import TASKS, parts_of
+from scalable.views.explanation import short_key
 from scalable.views.tables import counts_in_words, fitted, money
 
 _NOT_CLOSED = {
@@ -152,7 +153,7 @@ def _workers(summary: Summary) -> Iterator[str]:
         yield f"  and {more} earlier changes (see the JSON report)"
     if summary.reruns:
         more = len(summary.reruns) - _SHOWN_RERUNS
-        shown = ", ".join(one_line(task_id) for task_id in summary.reruns[:_SHOWN_RERUNS])
+        shown = ", ".join(short_key(one_line(key)) for key in summary.reruns[:_SHOWN_RERUNS])
         shown += f" and {more} more" if more > 0 else ""
         yield _cut(f"Tasks run more than once: {len(summary.reruns)} ({shown})")
         yield _cut(f"  {reasons_in_words(summary.rerun_reasons)}")
