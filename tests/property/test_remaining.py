@@ -90,3 +90,13 @@ def test_four_of_five_drawn_ends_lie_within_the_interval():
             free[0] += seconds
         inside += predicted.low <= max(free) <= predicted.high
     assert inside >= 0.7 * 400
+
+
+@given(st.integers(1, 1000), st.integers(1, 50), st.floats(0.0, 1e5), st.floats(1e-6, 1e3))
+def test_unknown_tasks_take_at_least_as_long_again_as_they_have_run(count, slots, ran_s, quick_s):
+    running = min(count, slots)
+    unknown = RemainingCalls("grow", count, None, elapsed_s=running * ran_s)
+    quick = RemainingCalls("quick", 0, quick_s, 0.1, 5)
+    rest = predict_rest([RemainingPool("a", slots, [quick, unknown])])
+    assert rest.seconds >= 0.3 * max(1, count // slots) * ran_s
+    assert rest.low <= rest.seconds <= rest.high

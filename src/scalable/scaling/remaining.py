@@ -61,8 +61,8 @@ class PredictedRest:
 
 def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
     """Predict the seconds until the last unfinished task has finished.
-    Tasks submitted later are not included. Names without a finished task are assumed to take about
-    as long as the others, preferably of the same pool. The interval is then wider.
+    Tasks submitted later are not included. Names without a finished task are assumed to take as
+    long as others, preferably of their pool, or longer if they already run for longer.
     """
     pools = list(pools)
     busy = [p for p in pools if any(calls.count for calls in p.calls)]
@@ -96,14 +96,14 @@ def _means(pool: RemainingPool) -> list[float]:
 
 
 def _assumed(pool: RemainingPool, means: Sequence[float]) -> RemainingPool:
-    """Replace unknown durations by the geometric mean of the given ones."""
-    if all(c.mean_s is not None for c in pool.calls):
-        return pool
+    """Replace unknown durations by the geometric mean of the given ones, or by what has passed."""
     prior = math.exp(sum(map(math.log, means)) / len(means))
-    calls = [
-        c if c.mean_s is not None else replace(c, mean_s=prior, spread=PRIOR_SPREAD)
-        for c in pool.calls
-    ]
+    calls = []
+    for known in pool.calls:
+        # A task whose duration is unknown probably runs for as long again as it has run.
+        ran_s = known.elapsed_s / max(1, min(pool.slots, known.count))
+        assumed = replace(known, mean_s=max(prior, 2 * ran_s), spread=PRIOR_SPREAD)
+        calls.append(assumed if known.mean_s is None else known)
     return replace(pool, calls=calls)
 
 
