@@ -281,7 +281,7 @@ def _needs(task: TaskFacts) -> Explanation:
     if len(task.needs) == 1 == task.needed:
         words = f"{the_first} by task {named}"
     else:
-        beyond = f" (of the first {len(task.needs)})" if len(task.needs) < task.needed else ""
+        beyond = f"; of the first {len(task.needs)}" if len(task.needs) < task.needed else ""
         told = counts_in_words(Counter(states))
         words = f"{the_first} by {counted(task.needed, 'task')}{beyond}: {told}; one is {named}"
     held = next((need.key for need in task.needs if need.state != "running"), None)

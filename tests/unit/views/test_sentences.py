@@ -97,7 +97,7 @@ CASES = [
     (needs("assigned"), Reason.DEPENDENCIES, "in-0 (queued on worker a-1)"),
     (needs("no-worker", "needs"), Reason.DEPENDENCIES, "by 2 tasks: 1 queued, 1 blocked; one is in-0 (queued on worker a-1)"),
     (needs("failed"), Reason.DEPENDENCIES, "in-0 (failed"),
-    (needs("lost", "lost", needed=40), Reason.DEPENDENCIES, "40 tasks (of the first 2): 2 recomputed"),
+    (needs("lost", "lost", needed=40), Reason.DEPENDENCIES, "40 tasks; of the first 2: 2 recomputed"),
     (call("fetching", worker="a-1"), Reason.ARGUMENTS, "is queued on worker a-1: its arguments are being transferred"),
     (call("backoff", next_try=NextTry(20.0, 3, 4, "OSError: no")), Reason.BACKOFF, "is queued: attempt 3 of 4 starts in 20.0 s, after OSError: no"),
     (call("held"), Reason.ARGUMENTS, "is blocked in its client until its arguments are on a worker"),
