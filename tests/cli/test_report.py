@@ -111,7 +111,7 @@ def test_two_runs_are_compared(runs, invoke):
     assert result.code == 0
     assert result.out.startswith(f"First:  {first}\nSecond: {second}\n\n")
     rows = [line.split() for line in result.out.splitlines()[4:]]
-    assert ["calls", "0", "0", "-"] in rows
+    assert ["tasks", "0", "0", "-"] in rows
     value = json.loads(invoke("report", "--compare", first, second, "--format", "json").out)
     compared = value["comparison"]
     assert compared["run"] == {"first": first, "second": second}

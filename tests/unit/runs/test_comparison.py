@@ -123,6 +123,14 @@ def test_a_run_without_a_prediction_shows_what_it_took(record):
     assert compare(record(plan={})).time_s == (None, None)
 
 
+@pytest.mark.parametrize(("status", "within"), [("completed", True), ("cancelled", None)])
+def test_a_prediction_is_not_judged_by_a_run_that_was_cancelled(record, status, within):
+    waiting = {"task_id": "sim-9", "task_name": "sim", "state": "submitted", "timestamp": 100.0}
+    found = compare(record(status=status, tasks=[*rows(4, 10.0), waiting]))
+    assert (found.time_s, found.within) == ((40.0, 40.0), within)
+    assert found.tasks["sim"].calls == (6.0, 4.0)
+
+
 def test_a_run_that_goes_on_is_not_compared(record):
     with pytest.raises(RunError, match="is still running"):
         compare(record(status="running"))

@@ -56,7 +56,7 @@ class Comparison(Noun):
     #: :meth:`.RecordedTasks.work_parts`.
     time_s: Pair
     startup_s: Pair
-    #: True if the actual time is 0.8 to 1.25 times the predicted one. None if one is unknown.
+    #: True if the actual time of a completed run is 0.8 to 1.25 times the predicted one.
     within: bool | None
     #: Predicted probability that ``within`` is True.
     confidence: float | None
@@ -80,7 +80,8 @@ def compare_with_plan(
     predicted = number(plan.get("predicted_time_s"))
     startup = None if predicted is None else number(plan.get("startup_s"))
     time = None if predicted is None else max(0.0, predicted - (startup or 0.0))
-    actual = summary.time_s
+    actual = summary.time_s if summary.status == "completed" else None
+    ratio = actual / time if time and actual is not None else None
     wanted = mapping(mapping(plan.get("scale_plan")).get("workers_by_tag"))
     estimate = mapping(plan.get("cost_estimate"))
     hourly = {
@@ -99,9 +100,9 @@ def compare_with_plan(
         status=summary.status,
         objective=plan.get("objective"),
         policy=plan.get("policy"),
-        time_s=Pair(time, actual),
+        time_s=Pair(time, summary.time_s),
         startup_s=Pair(startup, summary.startup_s),
-        within=None if not time or actual is None else _BAND[0] <= actual / time <= _BAND[1],
+        within=None if ratio is None else _BAND[0] <= ratio <= _BAND[1],
         confidence=number(plan.get("confidence")),
         worker_seconds=Pair(
             None if predicted is None else predicted * sum(planned_workers.values()),
@@ -212,10 +213,11 @@ def _cells(pair: tuple[Any, Any], show: Any) -> tuple[str, ...]:
 
 
 def _task(expected: Mapping[str, Any], actual: TaskRow | None) -> TaskComparison:
+    ran = None if actual is None else float(actual.task.counts.done + actual.task.counts.failed)
     spread = None if actual is None else actual.quantiles.get("duration_s")
     memory = None if actual is None else actual.quantiles.get("peak_memory")
     return TaskComparison(
-        calls=Pair(number(expected.get("calls")), None if actual is None else float(actual.count)),
+        calls=Pair(number(expected.get("calls")), ran),
         mean_s=Pair(number(expected.get("mean_s")), None if spread is None else spread.mean),
         q80_s=Pair(number(expected.get("q80_s")), None if spread is None else spread.q80),
         memory=Pair(number(expected.get("memory")), None if memory is None else memory.q95),
@@ -286,4 +288,4 @@ def _shown(name: str, pair: tuple[Any, Any]) -> tuple[str, tuple[Any, Any], Any]
         return f"{_SECONDS[key]}{of}{rest}", pair, format_duration
     if name.startswith("cost in "):
         return name, pair, partial(format_amount, unit=name.removeprefix("cost in "))
-    return name, pair, str
+    return "tasks" if name == "calls" else name, pair, str

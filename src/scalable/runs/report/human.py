@@ -285,13 +285,13 @@ def _cause(cause: FailureCause, *, every: bool) -> Iterator[str]:
 def _failed(failed: FailedRow, *, in_full: bool) -> Iterator[str]:
     details = failed.details
     if failed.count > 1:
-        yield _fact("tasks", f"{failed.count}, not described individually")
+        yield _fact("count", f"{failed.count} tasks, not described individually")
     call = failed.task_id or ""
     if failed.position is not None:
         call += f", number {failed.position} of its bundle"
     facts = {
         "message": failed.message,
-        "call": call,
+        "task": call,
         "arguments": details.arguments,
         "worker": details.worker,
         "tries": str(details.tries) if details.tries > 1 else None,
