@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -117,9 +117,13 @@ def status(name: str) -> ClusterStatus:
     """Return a cluster's status from its scheduler, or from disk. May raise ClusterError."""
     directory = find(name)
     on_disk = status_of(directory, time.time())
-    if on_disk.embedded or on_disk.state not in ANSWERING:
+    if on_disk.state not in ANSWERING:
         return on_disk
     try:
+        if on_disk.embedded:  # the status on disk is the session's, without its tasks
+            told = ask(directory, SchedulerCalls.overview, timeout_s=STATUS_TIMEOUT_S)
+            counts = Overview.from_dict(told["overview"]).counts
+            return replace(on_disk, tasks=asdict(counts))
         answer = ask(directory, SchedulerCalls.status, timeout_s=STATUS_TIMEOUT_S)
     except ClusterError as error:
         logger.debug("using the last written status of %s: %s", name, error)
