@@ -1,6 +1,8 @@
 """Calls that are answered by the results of earlier calls, on a real cluster."""
 
+import asyncio
 import decimal
+import gc
 import logging
 import os
 import textwrap
@@ -188,6 +190,26 @@ def test_failed_call_is_not_remembered(client, log):
     for _ in range(2):
         with pytest.raises(OSError, match="no data"):
             client.submit(failing, 1, str(log), cache=options()).result()
+    assert lines(log) == ["failing 1"] * 2
+
+
+def test_failed_call_runs_once_more_if_its_last_future_goes_meanwhile(
+    client, log, monkeypatch, eventually
+):
+    held = [client.submit(failing, 1, str(log), cache=options())]
+    assert held[0].exception()
+    run_again = client._retry_now
+
+    def run_again_and_drop_futures(futures):
+        run_again(futures)
+        eventually(lambda: lines(log) == ["failing 1"] * 2)
+        futures.clear()
+        held.clear()
+        gc.collect()
+        client.sync(asyncio.sleep, 0)  # the client has noticed it
+
+    monkeypatch.setattr(client, "_retry_now", run_again_and_drop_futures)
+    assert client.submit(failing, 1, str(log), cache=options()).exception()
     assert lines(log) == ["failing 1"] * 2
 
 

@@ -385,8 +385,9 @@ class ScalableClient(HookedClient):
             options, annotations = route.options, route.annotations(key)
             if is_plain and not pure:
                 self._note_plain(own, asked, key, route)
-        if key in self.futures and self.futures[key].status == "error":
-            self._retry_now([Future(key, self)])  # Dask would answer with the failed future
+        held: Future[Any] | None = Future(key, self) if key in self.futures else None
+        if held is not None and held.status == "error":  # Dask would answer with the failed future
+            self._retry_now([held])  # held until then: the task must not be sent anew
         if self._line.lender is not None or current_call() is not None:
             self._line.made_calls()
         sent = in_place(func) if caller_executors else func

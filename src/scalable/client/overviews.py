@@ -30,8 +30,7 @@ ANSWER_S = 5.0
 #: Largest age in seconds of an overview that a user requests: it has to include all tasks that have
 #: finished, even a moment ago.
 NOW_S = 0.0
-#: Maximum number of questions about a task, since the first ones may overtake its submission, and
-#: seconds between them.
+#: Most questions about a task, as the first may overtake its submission, and seconds between.
 QUESTIONS, ASK_AGAIN_S = 40, 0.05
 #: Name of the callback among those of the cluster object, which stop with it.
 _CALLBACK = "scalable-notebook"
