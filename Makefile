@@ -38,7 +38,7 @@ test: $(VENV)/.test slurm
 # Slurm in full, Kubernetes, clouds, containers, browsers, JupyterLab; and what ends, kills or hinders
 # processes of this machine.
 test-places: $(VENV)/.places places
-	@echo "make test-places: 20 to 35 minutes on 2 cores"
+	@echo "make test-places: 15 to 35 minutes on 2 cores"
 	@{ $(FILES); } >$(VENV)/.files-before
 	$(PYTEST) -m "not slow" --timeout 420 $(SIDE_BY_SIDE) tests/places tests/processes
 	@$(unchanged)
