@@ -44,6 +44,11 @@ def test_nothing_unfinished_ends_now():
     assert predict_rest([]).seconds == 0.0
 
 
+def test_tasks_that_took_no_measurable_time_have_a_prediction():
+    rest = predict_rest([RemainingPool("a", 1, [RemainingCalls("fit", 3, 0.0, measured=2)])])
+    assert rest.seconds == 0.0
+
+
 def test_unknown_running_times_and_missing_workers_are_named():
     unknown = RemainingPool("a", 1, [RemainingCalls("fit", 3, None)])
     assert predict_rest([unknown]).reason == "no task of 'fit' has finished yet"

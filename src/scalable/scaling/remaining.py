@@ -97,7 +97,7 @@ def _means(pool: RemainingPool) -> list[float]:
 
 def _assumed(pool: RemainingPool, means: Sequence[float]) -> RemainingPool:
     """Replace unknown durations by the geometric mean of the given ones, or by what has passed."""
-    prior = math.exp(sum(map(math.log, means)) / len(means))
+    prior = math.exp(sum(map(math.log, means)) / max(1, len(means)))
     calls = []
     for known in pool.calls:
         # A task whose duration is unknown probably runs for as long again as it has run.
