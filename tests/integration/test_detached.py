@@ -13,7 +13,9 @@ from distributed import Scheduler, Worker
 import scalable
 from detached import nothing_is_left, processes_of
 from scalable import PoolCluster, ScalableClient, ScalableSession
+from scalable.clusters.control import scale
 from scalable.errors import ClusterError
+from scalable.records import find
 from scalable.scheduler.limits import Lifetime, Limits
 from verbs import listed, program, status, up
 
@@ -46,6 +48,9 @@ def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
     assert program("scale", "one", "a=1", "b=2").stdout == "a: 2 -> 1\nb: 1 -> 2\n"
     assert {t: p["wanted"] for t, p in status("one")["pools"].items()} == {"a": 1, "b": 2}
     eventually(lambda: len(processes_of(tmp_path, "scalable.worker.program")) == 3)
+    for count in (2, 3, 1):
+        scale("one", {"a": count})
+        assert find("one").status()["pools"]["a"]["wanted"] == count
     refused = program("scale", "one", "c=1")
     assert refused.returncode == 5
     assert "cluster 'one' has no pool 'c'" in refused.stderr

@@ -20,7 +20,7 @@ BUDGETS = {
     "cache": (5_700, 15),
     "cli": (3_990, 23),
     "client": (7_900, 18),
-    "clusters": (4_900, 23),
+    "clusters": (4_889, 23),
     "containers": (900, 4),
     "dask_compat": (2_912, 9),
     "manager": (2_730, 9),

@@ -24,6 +24,8 @@ ANSWER_TIMEOUT_S = 10.0
 #: Timeout in seconds if a scheduler listens only on another machine's loopback. That machine may be
 #: a container that shares this machine's network.
 ELSEWHERE_TIMEOUT_S = 2.0
+#: Longest wait until a cluster's status, which its scheduler writes, shows new counts; in seconds.
+SHOWN_TIMEOUT_S, SHOWN_POLL_S = 5.0, 0.05
 
 
 def ask(
@@ -182,9 +184,23 @@ def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, str] | None:
 
 
 def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Set desired worker counts of a running cluster, and return the counts before and after."""
-    answer = ask(find(name), lambda scheduler: scheduler.scale(counts))
+    """Set desired worker counts of a running cluster, and return the counts before and after.
+    The cluster's status has the new counts then, unless others change them at the same time.
+    """
+    directory = find(name)
+    answer = ask(directory, lambda scheduler: scheduler.scale(counts))
+    deadline = time.monotonic() + SHOWN_TIMEOUT_S
+    while not _shows(directory.status(), answer["after"]):
+        if time.monotonic() > deadline:
+            logger.debug("the status of %s does not show the new counts %s", name, answer["after"])
+            break
+        time.sleep(SHOWN_POLL_S)
     return answer["before"], answer["after"]
+
+
+def _shows(status: Mapping[str, Any] | None, counts: Mapping[str, int]) -> bool:
+    pools = {} if status is None else status.get("pools", {})
+    return all(tag in pools and pools[tag]["wanted"] == count for tag, count in counts.items())
 
 
 def set_budget(name: str, amount: float) -> dict[str, Any]:

@@ -39,7 +39,9 @@ from scalable.units import counted, seconds_of
 if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
     from scalable.client.task_output import NotebookStreams
-    from scalable.clusters import AttachedDeployment, Deployment, SessionRecord
+    from scalable.clusters.connecting import AttachedDeployment
+    from scalable.clusters.deployment import Deployment
+    from scalable.clusters.record import SessionRecord
     from scalable.manifest import Manifest
     from scalable.records import ClusterDirectory
     from scalable.scaling import ScaleDecision
@@ -199,7 +201,7 @@ class ScalableSession(Shown):
         return session
 
     def _attach(self, directory: ClusterDirectory) -> ScalableClient:
-        from scalable.clusters import AttachedDeployment
+        from scalable.clusters.connecting import AttachedDeployment
         from scalable.clusters.record import announce_run
 
         logger.debug("attaching to cluster %s at %s", directory.id, directory.path)
@@ -309,7 +311,8 @@ class ScalableSession(Shown):
         request = self._request
         for warning in warnings:
             logger.warning("%s", warning.render())
-        from scalable.clusters import Deployment, SessionRecord
+        from scalable.clusters.deployment import Deployment
+        from scalable.clusters.record import SessionRecord
 
         warn_of_older(self)
         if settings.telemetry_enabled():

@@ -16,8 +16,9 @@ from scalable.session.request import Request
 from scalable.storage import Storage, no_storage
 
 if TYPE_CHECKING:
-    from scalable.clusters import AttachedDeployment, Deployment
+    from scalable.clusters.connecting import AttachedDeployment
     from scalable.clusters.creation import DetachOptions
+    from scalable.clusters.deployment import Deployment
     from scalable.records import ClusterDirectory
     from scalable.runs.report.run_report import RunReport
     from scalable.session.progress import Progress, ShownToRun
