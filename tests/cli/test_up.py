@@ -36,7 +36,7 @@ tasks:
 SHOWN = """\
 Target:    local (provider local)
 Time:      about 5 m 30 s, 3 m 06 s to 10 m 39 s (confidence low)
-Cost:      about 660 worker-seconds, 351 to 1319; no price is given
+Cost:      about 990 worker-seconds, 559 to 1916; no price is given
 Digest:    {lock}
 
 Workers:
@@ -53,9 +53,8 @@ Why:
   - reduce: 1 task of 30.0 s in pool analysis, according to the manifest.
   - Confidence that the run takes 0.8 to 1.25 times the predicted time is low: no task of simulate
     was measured.
-  - The cost of 660 worker-seconds counts workers only while their pool has work; it is 990
-    worker-seconds if all workers stay until the end. Set `adaptive` on the target to release idle
-    workers.
+  - The cost of 990 worker-seconds counts all workers until the end of the run; it is 660
+    worker-seconds if idle workers are released: set `adaptive` on the target.
 
 Stops:  after 30 m 00 s without work
 """

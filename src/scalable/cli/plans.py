@@ -163,7 +163,7 @@ def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
     texts = [f"It costs {format_amount(cost.hourly, unit)} {unit} an hour"]
     if cost.total is not None:
         between = ""
-        if predicted is not None and predicted.billed_interval is not None:
+        if predicted is not None:
             low, high = (format_amount(end, unit) for end in predicted.billed_interval)
             between = f" ({low} to {high})"
         texts.append(f"{format_amount(cost.total, unit)} {unit}{between} for the planned work")

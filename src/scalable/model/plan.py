@@ -111,12 +111,12 @@ class PredictedCost(Noun):
     interval: tuple[float, float]
     #: Cost if all workers stay until the end of the run.
     held: float
+    #: ``expected`` if the target releases idle workers, else ``held``.
+    billed: float
+    #: 80 % bounds of ``billed``, including the range of spot prices.
+    billed_interval: tuple[float, float]
     #: A currency, or ``worker-seconds`` if no price is known.
     unit: str = "worker-seconds"
-    #: ``expected`` if idle workers are released, else ``held``, or None if equal to ``expected``.
-    billed: float | None = None
-    #: 80 % bounds of ``billed``, including the range of spot prices.
-    billed_interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

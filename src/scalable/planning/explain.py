@@ -327,20 +327,13 @@ def _time(given: PlanExplanation) -> Iterator[str]:
 
 
 def _cost(given: PlanExplanation) -> Iterator[str]:
-    cost, estimate = given.plan.predicted_cost, given.plan.cost_estimate
+    cost = given.plan.predicted_cost
     if cost is not None and not given.problem.released and cost.held > _HELD * cost.expected:
-        if estimate is None:
-            yield (
-                f"The cost of {_amount(cost.expected, cost.unit)} counts workers only while their "
-                f"pool has work; it is {_amount(cost.held, cost.unit)} if all workers stay until "
-                "the end. Set `adaptive` on the target to release idle workers."
-            )
-        else:
-            yield (
-                f"The cost of {_amount(cost.held, cost.unit)} counts all workers until the end of "
-                f"the run; it is {_amount(cost.expected, cost.unit)} if idle workers are released: "
-                "set `adaptive` on the target."
-            )
+        yield (
+            f"The cost of {_amount(cost.held, cost.unit)} counts all workers until the end of the "
+            f"run; it is {_amount(cost.expected, cost.unit)} if idle workers are released: set "
+            "`adaptive` on the target."
+        )
     if given.prices is None:
         return
     yield from given.prices.notes

@@ -195,9 +195,9 @@ def _predicted(
         expected,
         uncertainty.interval((), costs, expected),
         held,
-        problem.unit,
         billed,
         (low * spread[0], high * spread[1]),
+        problem.unit,
     )
     evidence = uncertainty.evidence_of(calls)
     return replace(

@@ -198,13 +198,11 @@ def _planned(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, float]
     predicted = mapping(plan.get("predicted_cost"))
     if predicted.get("unit") != CURRENCY:
         return None, None
-    # The bill includes started workers. Older plans do not have it.
-    billed = number(predicted.get("billed"))
-    between = predicted.get("interval" if billed is None else "billed_interval")
+    between = predicted.get("billed_interval")
     bounds = list(map(number, between)) if isinstance(between, list) else []
     low, high = bounds if len(bounds) == 2 else (None, None)
     interval = None if low is None or high is None else (low, high)
-    return number(predicted.get("expected")) if billed is None else billed, interval
+    return number(predicted.get("billed")), interval
 
 
 # Computation --------------------------------------------------------------------------------------

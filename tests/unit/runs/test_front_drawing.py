@@ -8,7 +8,7 @@ def plan(*points, chosen=1):
     front = tuple(FrontPoint(time_s, cost, {"model": n}) for time_s, cost, n in points)
     return Plan("t", "local", "0" * 64, ScalePlan({"model": chosen}), objective="balance",
                 policy="safe", front=front,
-                predicted_cost=PredictedCost(1.0, (1.0, 1.0), 1.0))  # fmt: skip
+                predicted_cost=PredictedCost(1.0, (1.0, 1.0), 1.0, 1.0, (1.0, 1.0)))  # fmt: skip
 
 
 def test_time_goes_right_cost_goes_up_and_the_choice_is_marked():

@@ -19,9 +19,3 @@ def test_the_predicted_bill_stands_beside_the_bill():
         "billed_interval": [4.5, 6.0],
     }
     assert planned(of_plan) == (5.0, (4.5, 6.0))
-
-
-def test_older_plans_tell_the_expected_cost():
-    older = {"expected": 3.0, "interval": [2.0, 4.0]}
-    assert planned(older) == (3.0, (2.0, 4.0))
-    assert planned({**older, "billed": None}) == (3.0, (2.0, 4.0))

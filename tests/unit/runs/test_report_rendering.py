@@ -236,7 +236,7 @@ def test_costs_stand_beside_the_workers_that_caused_them():
         | {"cost": cost, "idle_cost": idle, "timestamp": START, "budget": 9.0}
         for manager, tag, cost, idle in machines
     ]
-    plan = {"predicted_cost": {"unit": "USD", "expected": 4.0, "interval": [3.0, 6.0]}}
+    plan = {"predicted_cost": {"unit": "USD", "billed": 4.0, "billed_interval": [3.0, 6.0]}}
     made = replace(record(), workers=[*record().workers, *billed], plan=plan)
     text = render_human(summarize(made))
     assert "  pool     started  removed  final  lost  cost  idle cost\n" in text

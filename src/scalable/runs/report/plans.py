@@ -123,12 +123,13 @@ def _cost(plan: Plan) -> str:
     cost, predicted = plan.cost_estimate, plan.predicted_cost
     between = ""
     if predicted is not None:
-        ends = (cost and predicted.billed_interval) or predicted.interval
-        between = " to ".join(format_amount(end, predicted.unit) for end in ends)
+        between = " to ".join(
+            format_amount(end, predicted.unit) for end in predicted.billed_interval
+        )
     if cost is None:
         if predicted is None:
             return "not known: no price is given"
-        about = format_amount(predicted.expected, predicted.unit)
+        about = format_amount(predicted.billed, predicted.unit)
         return f"about {about} {predicted.unit}, {between}; no price is given"
     words = f"{format_amount(cost.hourly, cost.currency)} {cost.currency} an hour"
     if cost.total is not None:
