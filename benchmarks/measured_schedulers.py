@@ -53,7 +53,7 @@ from scalable.records import ClusterDirectory
 from scalable.scheduler.adaptation import PoolAdaptive, Workload
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.explaining import Explainer
-from scalable.scheduler.overviews import EventTimeline, Overviews
+from scalable.scheduler.overviews import Overviews
 from scalable.scheduler.recorder import Recorder
 from scalable.scheduler.task_counts import NameCounts
 from scalable.scheduler.task_log import EVENTS, Listener, TaskLog
@@ -266,7 +266,7 @@ PARTS: Labels = {
 EXPLAINED: Labels = {"explain request": (Explainer, ("explain",))}
 LISTENERS: Mapping[str, type[Listener]] = {
     "model: counts": NameCounts,
-    "model: timeline": EventTimeline,
+    "model: timeline": Overviews,
     "recorder": Recorder,
     "workload": Workload,
 }

@@ -16,7 +16,7 @@ from scalable import PoolCluster, ScalableClient, ScalableSession
 from scalable.clusters.control import scale
 from scalable.errors import ClusterError
 from scalable.records import find
-from scalable.scheduler.limits import Lifetime, Limits
+from scalable.scheduler.limits import Lifetime
 from verbs import listed, program, status, up
 
 
@@ -117,14 +117,14 @@ def test_work_and_clients_keep_a_cluster_until_its_time_to_live_is_over(monkeypa
     options = {"protocol": "inproc://", "dashboard_address": ":0"}
     scheduler = {"cls": Scheduler, "options": options}
     with PoolCluster(scheduler=scheduler, worker={"cls": Worker, "options": {}}) as cluster:
-        life = Lifetime(cluster.scheduler, Limits(idle_timeout_s=10))
-        mortal = Lifetime(cluster.scheduler, Limits(time_to_live_s=100))
-        in_job = Lifetime(cluster.scheduler, Limits(time_to_live_s=9999, walltime_s=700))
+        life = Lifetime(idle_timeout_s=10)
+        mortal = Lifetime(time_to_live_s=100)
+        in_job = Lifetime(time_to_live_s=9999, walltime_s=700)
         assert in_job.ends_at()[0] == pytest.approx(Clock.time() + 640, abs=1)
 
         def after(seconds, ordered_at=0.0):
             clock.now += seconds
-            return life.look(ordered_at)
+            return life.look(cluster.scheduler, ordered_at)
 
         assert [after(0), after(9)] == [None] * 2
         assert after(2) == "it had no work for 10.0 s"
@@ -138,12 +138,14 @@ def test_work_and_clients_keep_a_cluster_until_its_time_to_live_is_over(monkeypa
             cluster.scale(1)
             eventually(lambda: any(ws.processing for ws in cluster.scheduler.workers.values()))
             assert [after(11) for _ in range(3)] == [None] * 3  # it runs
-            assert mortal.look(0.0) is None
+            assert mortal.look(cluster.scheduler, 0.0) is None
             clock.now += 100
-            assert mortal.look(0.0) == "its time to live of 1 m 40 s has passed"
-            assert in_job.look(0.0) is None
+            assert mortal.look(cluster.scheduler, 0.0) == "its time to live of 1 m 40 s has passed"
+            assert in_job.look(cluster.scheduler, 0.0) is None
             clock.now += 640
-            assert in_job.look(0.0).startswith("the walltime of its scheduler's job (11 m 40 s)")
+            assert in_job.look(cluster.scheduler, 0.0).startswith(
+                "the walltime of its scheduler's job (11 m 40 s)"
+            )
             assert after(0) is None
             OVER.set()
             assert call.result(timeout=60)

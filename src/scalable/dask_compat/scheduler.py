@@ -365,13 +365,6 @@ def comparing_distinct(compare: Callable[..., Any]) -> Callable[..., Any]:
     return distinct
 
 
-def client_that_leaves(topic: Any, message: Any) -> str | None:
-    """Return the leaving client that an event reports, or None. Its tasks are released later."""
-    if topic != "all" or not isinstance(message, dict):
-        return None
-    return message.get("client") if message.get("action") == "remove-client" else None
-
-
 def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str]]:
     """Yield key and worker address of each assigned task that only this client needs."""
     for ws in scheduler.workers.values():

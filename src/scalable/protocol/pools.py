@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Self, TypedDict
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
 
 from scalable.errors import ClusterError, ScalableError
 from scalable.units import parse_bytes
@@ -71,27 +71,19 @@ def known_tags(pools: Mapping[str, Any]) -> str:
 # Matching -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WorkerShape:
-    """Cpus, memory and gpus of one worker of a tag, as in a component. None for unknown values."""
-
-    cpus: float | None = None
-    memory: str | None = None
-    gpus: int | None = None
-
-    @classmethod
-    def from_pool(cls, pool: Mapping[str, Any]) -> Self:
-        """Return the shape from a manager's description of a pool (see ``Attachment.pools``)."""
-        return cls(**{f.name: pool.get(f.name) for f in fields(cls)})
+#: What a manager's description of a pool says of one worker, as in a component.
+_SHAPE = ("cpus", "memory", "gpus")
 
 
-def difference(one: WorkerShape, other: WorkerShape) -> str | None:
-    """Describe the difference between two shapes, or return None if all known values agree."""
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """Describe how the workers of two descriptions of a pool differ, or None if all agrees.
+    What one of the two does not know is the same.
+    """
     words = []
-    for item in fields(WorkerShape):
-        a, b = getattr(one, item.name), getattr(other, item.name)
+    for name in _SHAPE:
+        a, b = one.get(name), other.get(name)
         if a is not None and b is not None and _amount(a) != _amount(b):
-            words.append(f"{item.name} {a} there, {b} here")
+            words.append(f"{name} {a} there, {b} here")
     return ", ".join(words) or None
 
 

@@ -15,7 +15,7 @@ from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
 from scalable.model import PoolStatus, Starting
-from scalable.protocol.pools import UNTAGGED, Attachment, check_count, check_tag, shown
+from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
 from scalable.scaling.outlook import Outlook, likeliest, outlooks_on
 from scalable.scaling.policy import Claim, PoolObjective, PoolScaler, TargetDuration, shared_out
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy, PoolView
@@ -187,73 +187,6 @@ class Workload(Listener):
         )
 
 
-# Input of scaling policies ------------------------------------------------------------------------
-
-
-class PoolViews:
-    """Builds the input of scaling policies for the pools of one cluster."""
-
-    def __init__(self, cluster: ClusterState, workload: Workload) -> None:
-        self._cluster = cluster
-        self._workload = workload
-
-    def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
-        now = time.monotonic()
-        pools = self._cluster.pools()
-        wanted = pools[tag].wanted
-        running: dict[Kind, list[float]] = {}
-        queued = Counter(self._workload.ready_calls.get(tag, {})) + self._workload.in_clients(tag)
-        busy = idle = 0
-        for worker in self._cluster.workers(tag, pools):
-            leaving = self._cluster.removals.drains(worker)
-            for call, elapsed in self._workload.running_on(worker):
-                slots = dict(call.slots).get(tag, 0)
-                queued[call.kind] -= slots
-                if not leaving:  # tasks of a leaving worker are not load for the others
-                    running.setdefault(call.kind, []).extend([elapsed] * slots)
-            busy += bool(worker.processing) and not leaving
-            idle += not worker.processing and not leaving
-        starts = self._cluster.starts[tag]
-        place = self._place(tag)
-        arriving = starts.expect(wanted - busy - idle, now)
-        startup_s = max(starts.typical_s(place.startup_s), *arriving[:1], 0.0)
-        ahead = self._workload.outlooks(tag, self._slots(pools), startup_s)
-        return PoolView(
-            now=now,
-            minimum=minimum,
-            maximum=maximum,
-            slots=pools[tag].slots,
-            wanted=wanted,
-            busy=busy,
-            idle=idle,
-            arriving=arriving,
-            queued={kind: count for kind, count in queued.items() if count > 0},
-            running={kind: elapsed for kind, elapsed in running.items() if elapsed},
-            coming=likeliest(ahead).coming if ahead else (),
-            outlooks=ahead,
-            submitted=self._workload.submitted_calls[tag],
-            graph=self._workload.graph,
-            startup_s=startup_s,
-            billed_startup_s=min(startup_s, place.billed_s),
-            billed_least_s=place.billed_least_s,
-        )
-
-    @staticmethod
-    def _slots(pools: Mapping[str, PoolStatus]) -> dict[str, Slots]:
-        return {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
-
-    def _place(self, tag: str) -> Starting:
-        """Return the expected start durations at the preferred manager of a tag."""
-        known = [manager.attachment for manager in self._cluster.managers]
-        offering = [each for each in known if tag in each.pools]
-        first = min(offering, key=lambda a: (a.priority, _price(a, tag)), default=None)
-        return Starting() if first is None else Starting(**first.starting)
-
-
-def _price(attachment: Attachment, tag: str) -> float:
-    return attachment.prices.get(tag, {}).get("per_hour", 0.0)
-
-
 # Adaptive pools -----------------------------------------------------------------------------------
 
 INTERVAL_S = 1.0
@@ -277,7 +210,7 @@ class Adaptation:
         self.model = TaskModel()
         self._cluster = cluster
         self._pools: dict[str, PoolAdaptive] = {}
-        self._views: PoolViews | None = None
+        self._workload: Workload | None = None
 
     @property
     def pools(self) -> Mapping[str, PoolAdaptive]:
@@ -323,7 +256,7 @@ class Adaptation:
             (tag, task): Expectation(duration_s, memory)
             for task, (tag, duration_s, memory) in (expectations or {}).items()
         }
-        if self._views is None:
+        if self._workload is None:
             self.model = TaskModel(expected)
         for tag, (least, most) in pools.items():
             scaler = PoolScaler(pool_objective, hysteresis=hysteresis)
@@ -343,7 +276,7 @@ class Adaptation:
         pools = self._cluster.pools()
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
-        adaptive.decide(self._measured(), self.model)
+        adaptive.decide()
         wished = self._cluster.demand.ceiling.limited(self._allotted(pools))
         changes = {tag: count - pools[tag].wanted for tag, count in wished.items()}
         # Pools that shrink come first, so that the common maximum always holds.
@@ -358,12 +291,56 @@ class Adaptation:
             if change and not hopeless and decided is not None:
                 self._cluster.scale({tag: count}, source="adaptive", reason=decided.reason)
 
-    def _measured(self) -> PoolViews:
-        """Return the input of the policies. The first use starts the counting of tasks."""
-        if self._views is None:
-            workload = Workload(self._cluster.scheduler, self.model)
-            self._views = PoolViews(self._cluster, workload)
-        return self._views
+    def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
+        """Return the input of a pool's policy. The first use starts the counting of tasks."""
+        cluster, now, pools = self._cluster, time.monotonic(), self._cluster.pools()
+        if self._workload is None:
+            self._workload = Workload(cluster.scheduler, self.model)
+        workload, wanted = self._workload, pools[tag].wanted
+        running: dict[Kind, list[float]] = {}
+        queued = Counter(workload.ready_calls.get(tag, {})) + workload.in_clients(tag)
+        busy = idle = 0
+        for worker in cluster.workers(tag, pools):
+            leaving = cluster.removals.drains(worker)
+            for call, elapsed in workload.running_on(worker):
+                slots = dict(call.slots).get(tag, 0)
+                queued[call.kind] -= slots
+                if not leaving:  # tasks of a leaving worker are not load for the others
+                    running.setdefault(call.kind, []).extend([elapsed] * slots)
+            busy += bool(worker.processing) and not leaving
+            idle += not worker.processing and not leaving
+        starts, place = cluster.starts[tag], self._place(tag)
+        arriving = starts.expect(wanted - busy - idle, now)
+        startup_s = max(starts.typical_s(place.startup_s), *arriving[:1], 0.0)
+        all_slots = {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
+        ahead = workload.outlooks(tag, all_slots, startup_s)
+        return PoolView(
+            now=now,
+            minimum=minimum,
+            maximum=maximum,
+            slots=pools[tag].slots,
+            wanted=wanted,
+            busy=busy,
+            idle=idle,
+            arriving=arriving,
+            queued={kind: count for kind, count in queued.items() if count > 0},
+            running={kind: elapsed for kind, elapsed in running.items() if elapsed},
+            coming=likeliest(ahead).coming if ahead else (),
+            outlooks=ahead,
+            submitted=workload.submitted_calls[tag],
+            graph=workload.graph,
+            startup_s=startup_s,
+            billed_startup_s=min(startup_s, place.billed_s),
+            billed_least_s=place.billed_least_s,
+        )
+
+    def _place(self, tag: str) -> Starting:
+        """Return the expected start durations at the preferred manager of a tag."""
+        offering = [m.attachment for m in self._cluster.managers if tag in m.attachment.pools]
+        if not offering:
+            return Starting()
+        first = min(offering, key=lambda a: (a.priority, a.prices.get(tag, {}).get("per_hour", 0)))
+        return Starting(**first.starting)
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
         decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}
@@ -396,11 +373,15 @@ class PoolAdaptive:
         wait_count: int = 1,
         target_duration: float | str | None = None,
     ) -> None:
-        if target_duration is not None:
-            if policy is not None:
-                raise ClusterError("adapt() takes policy= or target_duration=, not both")
-            policy = _target(tag, target_duration)
         check_count(tag, wait_count)
+        if target_duration is not None and policy is not None:
+            raise ClusterError("adapt() takes policy= or target_duration=, not both")
+        try:
+            self._interval = seconds_of("interval", interval)
+            if target_duration is not None:
+                policy = TargetDuration(seconds_of("target_duration", target_duration))
+        except ValueError as error:
+            raise ClusterError(f"{shown(tag)} cannot adapt: {error}") from error
         self.tag = tag
         self.minimum = minimum
         self.maximum = maximum
@@ -415,10 +396,6 @@ class PoolAdaptive:
         self._superfluous = 0
         self._adaptation = adaptation
         self._loop: Any = None
-        try:
-            self._interval = seconds_of("interval", interval)
-        except ValueError as error:
-            raise ClusterError(f"{shown(tag)} cannot adapt: {error}") from error
         if not 0 < self._interval < math.inf:
             raise ClusterError(
                 f"{shown(tag)} cannot adapt: interval {interval!r} is not a positive duration"
@@ -467,8 +444,9 @@ class PoolAdaptive:
             return {"status": "same"}
         return {"status": "up" if target > self._present else "down", "n": target}
 
-    def decide(self, views: PoolViews, model: TaskModel) -> None:
-        view = views.view(self.tag, self.minimum, self.maximum)
+    def decide(self) -> None:
+        model = self._adaptation.model
+        view = self._adaptation.view(self.tag, self.minimum, self.maximum)
         self.busy = view.busy
         self.work_s = sum(count * model.mean_s(kind) for kind, count in view.queued.items())
         self.work_s += sum(model.mean_s(k) * len(each) for k, each in view.running.items())
@@ -487,10 +465,3 @@ class PoolAdaptive:
                 view.wanted,
                 self.decision.reason,
             )
-
-
-def _target(tag: str, target_duration: float | str) -> TargetDuration:
-    try:
-        return TargetDuration(seconds_of("target_duration", target_duration))
-    except ValueError as error:
-        raise ClusterError(f"{shown(tag)} cannot adapt: {error}") from error

@@ -21,7 +21,7 @@ from scalable.protocol.handlers import Change
 from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import MANAGER_KEY
 from scalable.protocol.pools import UNTAGGED, shown
-from scalable.scheduler.limits import Lifetime, Limits, Spending
+from scalable.scheduler.limits import Lifetime, Spending
 from scalable.scheduler.managers import AttachedManager, AttachedManagers, Demand
 from scalable.scheduler.worker_removals import WorkerRemovals
 from scalable.views.reasons import NOBODY, NOT_YET, words_of_lost
@@ -55,13 +55,13 @@ class ClusterState:
         demand: Demand | None = None,
         managers: AttachedManagers | None = None,
         *,
-        limits: Limits | None = None,
+        lifetime: Lifetime | None = None,
         expected: int = 0,
     ) -> None:
         self.scheduler = scheduler
         self.demand = demand or Demand()
         self.managers = AttachedManagers() if managers is None else managers
-        self.lifetime = Lifetime(scheduler, limits or Limits())
+        self.lifetime = lifetime or Lifetime()
         self.removals = WorkerRemovals(scheduler)
         self.spending = Spending(scheduler, self.demand, self.managers)
         #: Number of managers that the creator of the cluster has started.

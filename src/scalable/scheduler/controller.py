@@ -27,8 +27,7 @@ from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.cluster_state import ClusterState
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.explaining import Explainer, WaitingTasks
-from scalable.scheduler.limits import Limits
-from scalable.scheduler.managers import LEASE_S, AttachedManagers, Demand
+from scalable.scheduler.managers import LEASE_S
 from scalable.scheduler.overviews import Overviews, WorkerRows
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_views import TaskViews
@@ -56,14 +55,11 @@ class Controller(ClusterState, SchedulerPlugin):
     def __init__(
         self,
         scheduler: Scheduler,
-        demand: Demand | None = None,
-        managers: AttachedManagers | None = None,
-        *,
-        limits: Limits | None = None,
+        *parts: Any,
         close_with: Callable[[], Any] | None = None,
-        expected: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(scheduler, demand, managers, limits=limits, expected=expected)
+        super().__init__(scheduler, *parts, **options)
         self.event_listeners.append(WorkerLosses.of(scheduler).event)
         self._close_with = close_with
         self._end_by = 0.0
@@ -106,7 +102,8 @@ class Controller(ClusterState, SchedulerPlugin):
                 Handler.STATUS: self._status_with_tasks,
                 Handler.SCALE: self.scale,
                 Handler.APPLY: self.apply,
-                Handler.ADAPT: self._adapt_remotely,
+                # Its result cannot be sent.
+                Handler.ADAPT: lambda **options: self.adapt(**options) and None,
                 Handler.END: self.end,
                 Handler.ATTACH: self.attach,
                 Handler.HEARTBEAT: self.heartbeat,
@@ -160,9 +157,6 @@ class Controller(ClusterState, SchedulerPlugin):
             return self.adaptation.begin(tag, minimum, maximum, **options)
         self.adaptation.end(tag, why="adapt was called with enabled=False")
         return None
-
-    def _adapt_remotely(self, **arguments: Any) -> None:
-        self.adapt(**arguments)  # its result cannot be sent
 
     def end(self, reason: str = "it was stopped on request") -> None:
         """Stop the managers, then the scheduler. Raises ClusterError for an embedded cluster."""
@@ -267,7 +261,7 @@ class Controller(ClusterState, SchedulerPlugin):
         self.share(now, running)
         self.removals.drain(self._unmanaged(now))
         if self._close_with is not None and self.ending is None:
-            reason = self.lifetime.look(self.demand.changed_at)
+            reason = self.lifetime.look(self.scheduler, self.demand.changed_at)
             if reason is not None:
                 self.end(reason)
         left = any(manager.state(now) != "lost" for manager in self.managers)
@@ -285,7 +279,7 @@ class Controller(ClusterState, SchedulerPlugin):
         for manager in lost - self._lost_managers:
             logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
         self._lost_managers = lost
-        silent = self.managers.silent(self.lifetime.limits.manager_grace_s, now)
+        silent = self.managers.silent(self.lifetime.manager_grace_s, now)
         silent_words = "its manager no longer reports, and it has no tasks"
         told = workers_by_what_they_told(self.scheduler, MANAGER_KEY) if silent else ()
         idle = {

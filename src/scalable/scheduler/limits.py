@@ -22,77 +22,59 @@ from scalable.scheduler.managers import AttachedManager, Demand
 from scalable.units import format_amount, format_duration
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Time limits of a cluster in seconds. None means no limit."""
+@dataclass
+class Lifetime:
+    """Age of one cluster, time since its last work, and time limits in seconds, None for none."""
 
-    #: Time without work after which the cluster stops.
+    #: Time without work, a new client or a change of counts after which the cluster stops.
     idle_timeout_s: float | None = None
     #: Time after its start at which the cluster stops, even if it has work.
     time_to_live_s: float | None = None
     #: Time without a manager's heartbeat after which its idle workers retire.
     manager_grace_s: float = 1800.0
-    #: Time after its start at which a batch system stops the scheduler's job. The cluster stops
-    #: :attr:`walltime_margin_s` earlier, so that workers can hand over their results.
+    #: Time after its start at which a batch system stops the scheduler's job. The cluster stops up
+    #: to a minute earlier, so that workers can hand over their results.
     walltime_s: float | None = None
 
-    @property
-    def walltime_margin_s(self) -> float:
-        return min(60.0, 0.1 * (self.walltime_s or 0.0))
-
-    @property
-    def longest_s(self) -> float | None:
-        """Time after which the cluster stops in any case, or None."""
-        ends = [self.time_to_live_s]
-        if self.walltime_s is not None:
-            ends.append(self.walltime_s - self.walltime_margin_s)
-        return min((end for end in ends if end is not None), default=None)
-
-
-class Lifetime:
-    """Age of one cluster, and time since its last work, new client or change of counts."""
-
-    def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
-        self.limits = limits
-        self._scheduler = scheduler
+    def __post_init__(self) -> None:
         self._began = self._active_at = time.monotonic()
         self._seen: tuple[int, int] = (0, 0)
 
-    def look(self, ordered_at: float) -> str | None:
+    @property
+    def _walltime_ends_s(self) -> float | None:
+        walltime_s = self.walltime_s
+        return None if walltime_s is None else walltime_s - min(60.0, 0.1 * walltime_s)
+
+    def look(self, scheduler: Scheduler, ordered_at: float) -> str | None:
         """Return the reason to stop, or None. ``ordered_at`` is the monotonic time of scaling."""
         now = time.monotonic()
-        scheduler = self._scheduler
         seen = (scheduler.transition_counter, len(scheduler.clients))
-        if seen != self._seen or self._unfinished():
+        working = any(ws.processing for ws in scheduler.workers.values())
+        if seen != self._seen or working or count_tasks_without_worker(scheduler) > 0:
             self._active_at = now
         self._seen = seen
         self._active_at = max(self._active_at, ordered_at)
-        limits = self.limits
-        if limits.time_to_live_s is not None and now - self._began > limits.time_to_live_s:
-            return f"its time to live of {format_duration(limits.time_to_live_s)} has passed"
-        if limits.longest_s is not None and now - self._began > limits.longest_s:
-            walltime = format_duration(limits.walltime_s or 0.0)
+        age_s, ends_s = now - self._began, self._walltime_ends_s
+        if self.time_to_live_s is not None and age_s > self.time_to_live_s:
+            return f"its time to live of {format_duration(self.time_to_live_s)} has passed"
+        if ends_s is not None and age_s > ends_s:
+            walltime = format_duration(self.walltime_s or 0.0)
             return (
                 f"the walltime of its scheduler's job ({walltime}) is nearly over; set a longer "
                 "walltime in the target"
             )
-        if limits.idle_timeout_s is not None and now - self._active_at > limits.idle_timeout_s:
-            return f"it had no work for {format_duration(limits.idle_timeout_s)}"
+        if self.idle_timeout_s is not None and now - self._active_at > self.idle_timeout_s:
+            return f"it had no work for {format_duration(self.idle_timeout_s)}"
         return None
-
-    def _unfinished(self) -> bool:
-        scheduler = self._scheduler
-        working = any(ws.processing for ws in scheduler.workers.values())
-        return working or count_tasks_without_worker(scheduler) > 0
 
     def ends_at(self) -> tuple[float | None, float | None]:
         """Return when the cluster stops at the latest, and when it stops if no work comes.
         Both are in epoch seconds, or None without a limit.
         """
-        offset = time.time() - time.monotonic()
-        live, idle = self.limits.longest_s, self.limits.idle_timeout_s
+        offset, idle = time.time() - time.monotonic(), self.idle_timeout_s
+        known = [end for end in (self.time_to_live_s, self._walltime_ends_s) if end is not None]
         return (
-            None if live is None else self._began + live + offset,
+            self._began + min(known) + offset if known else None,
             None if idle is None else self._active_at + idle + offset,
         )
 

@@ -20,7 +20,6 @@ from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import (
     AttachAnswer,
     Attachment,
-    WorkerShape,
     check_count,
     check_tag,
     difference,
@@ -104,10 +103,7 @@ class AttachedManagers:
             if other.manager == attachment.manager:
                 continue
             for tag in attachment.pools.keys() & other.pools.keys():
-                words = difference(
-                    WorkerShape.from_pool(other.pools[tag]),
-                    WorkerShape.from_pool(attachment.pools[tag]),
-                )
+                words = difference(other.pools[tag], attachment.pools[tag])
                 if words is not None:
                     return (
                         f"component {tag!r} has other resources here than on manager "

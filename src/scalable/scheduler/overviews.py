@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from typing import Any
 
-from distributed import Scheduler
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
@@ -34,18 +33,11 @@ from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.remaining import RemainingCalls, RemainingPool, predict_rest
 from scalable.scheduler.cluster_state import ClusterState, name_of
 from scalable.scheduler.recorder import failure_rows
-from scalable.scheduler.task_counts import (
-    LONGEST_NAME,
-    OTHERS,
-    NameCounts,
-    NameRow,
-    beginning_of,
-)
+from scalable.scheduler.task_counts import LONGEST_NAME, NameCounts, NameRow
 from scalable.scheduler.task_log import (
     EndedTask,
     GivenUp,
     Listener,
-    LoggedTask,
     TaskLog,
     running_tasks,
 )
@@ -145,83 +137,6 @@ OTHER_CLASSES = "(other classes)"
 LONGEST_CLASS = 100
 
 
-class EventTimeline(Listener):
-    """Adds finished tasks, failures and decisions to the recent events of a cluster."""
-
-    def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
-        self.failures: Counter[str] = Counter()
-        self.changes: dict[str, Counter[str]] = {}
-        self.decided: dict[str, dict[str, Any]] = {}
-        self._recent = recent
-        self._workers = TaskLog.of(scheduler).workers
-        TaskLog.of(scheduler).listen(self)
-
-    # Events of the task log -----------------------------------------------------------------------
-
-    def ended(self, end: EndedTask) -> None:
-        timed = end.measured
-        if (
-            end.ran
-            and timed.began is not None
-            and timed.ended is not None
-            and end.address is not None
-        ):
-            failed = not end.succeeded or bool(timed.bundle and timed.bundle["failed"])
-            times = timed.began, timed.ended
-            self._span(end.address, end.call, times, failed)
-        if not end.succeeded or timed.bundle is not None:
-            for row in failure_rows(end):
-                self._failure(row)
-
-    def given_up(self, given_up: GivenUp) -> None:
-        for row in failure_rows(given_up):
-            self._failure(row)
-
-    def _span(
-        self, address: str, call: LoggedTask, times: tuple[float, float], failed: bool
-    ) -> None:
-        record = self._workers.at(address)
-        last = None if record is None else record.span
-        (began, ended), name = times, call.name[:200]
-        short = ended - began < JOINED_S
-        key = str(call.key)[:LONGEST_KEY]
-        if (
-            last is not None
-            and short
-            and last[1] == name
-            and last[4] == failed
-            and 0 <= began - last[3] < JOINED_S
-        ):
-            last[3] = ended
-            last[5] += 1
-            last[6] = key
-            return
-        span = [address if record is None else record.name, name, began, ended, failed, 1, key]
-        if record is not None and record.state is not None:
-            record.span = span
-        self._recent.add("spans", span)
-
-    # Other events ---------------------------------------------------------------------------------
-
-    def event(self, event: Event) -> None:
-        """Add the failure of a pool or worker, if a manager's event reports one."""
-        if event.get("stream") == "failures":
-            self._failure({key: value for key, value in event.items() if key != "stream"})
-
-    def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
-        row = scaling_row(tag, before, after, reason, source)
-        self.changes.setdefault(tag, Counter())[row["action"]] += 1
-        self.decided[tag] = row
-        self._recent.add("decisions", row)
-
-    def _failure(self, row: dict[str, Any]) -> None:
-        name = str(row["failure_class"])[:LONGEST_CLASS]
-        if name not in self.failures and len(self.failures) >= COUNTED_CLASSES:
-            name = OTHER_CLASSES
-        self.failures[name] += int(row.get("count", 1))
-        self._recent.add("failures", _shortened_row(row))
-
-
 def _shortened_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a failure's row with shortened strings. Tracebacks keep their tail."""
     short: dict[str, Any] = {}
@@ -271,7 +186,7 @@ class _Load:
         return self.pools.setdefault(tag, _Use())
 
 
-class Overviews:
+class Overviews(Listener):
     """Builds the overviews of one cluster, and serves them to readers.
     ``facts`` are constant, such as ``name`` and ``target``. ``expected_s`` has the manifest's
     running times by task name. ``reruns`` counts recorded restarts by reason.
@@ -287,13 +202,16 @@ class Overviews:
         self._scheduler = scheduler
         self._log = TaskLog.of(scheduler)
         self._names = NameCounts(scheduler)
-        self._timeline = EventTimeline(scheduler, self.recent)
+        #: Failures by class; changes of desired counts by tag and action; their last rows by tag.
+        self._failures: Counter[str] = Counter()
+        self._changes: dict[str, Counter[str]] = {}
+        self._decided: dict[str, dict[str, Any]] = {}
+        self._log.listen(self)
         self._last: Overview | None = None
         self._rows: list[TaskOverview] = []
-        self._lasting = LastingNames()
         self._made_at = 0.0
-        cluster.event_listeners.append(self._timeline.event)
-        cluster.demand.listeners.append(self._timeline.scaled)
+        cluster.event_listeners.append(self.event)
+        cluster.demand.listeners.append(self.scaled)
         offer(scheduler, {Handler.OVERVIEW: self.answer_in_turns})
 
     async def answer_in_turns(
@@ -313,12 +231,12 @@ class Overviews:
         fresh_s: float = FRESH_S,
     ) -> dict[str, Any]:
         """Return ``overview`` and ``events`` (None without ``since``) as plain JSON values.
-        ``since`` is the number of the reader's last event, or 0 for all. ``lasting`` selects the
-        rows of :class:`LastingNames`.
+        ``since`` is the number of the reader's last event, or 0 for all. With ``lasting``, the rows
+        of task names have stable names, and their sums never fall.
         """
         overview = self.present(fresh_s)
         if lasting:
-            overview = replace(overview, tasks=self._lasting.of(self._rows))
+            overview = replace(overview, tasks=self._lasting())
         events = None if since is None else self.recent.since(since, frozenset(kinds))
         return {
             "overview": overview.to_dict(),
@@ -340,6 +258,61 @@ class Overviews:
             self._last = self._new_overview()
             self._made_at = now
         return self._last
+
+    # Events of the task log -----------------------------------------------------------------------
+
+    def ended(self, end: EndedTask) -> None:
+        timed = end.measured
+        if end.ran and timed.began is not None and timed.ended is not None and end.address:
+            self._span(end, end.address, timed.began, timed.ended)
+        if not end.succeeded or timed.bundle is not None:
+            self._failed(failure_rows(end))
+
+    def given_up(self, given_up: GivenUp) -> None:
+        self._failed(failure_rows(given_up))
+
+    def _span(self, end: EndedTask, address: str, began: float, ended: float) -> None:
+        bundle, record = end.measured.bundle, self._log.workers.at(address)
+        failed = not end.succeeded or bool(bundle and bundle["failed"])
+        last = None if record is None else record.span
+        name, key = end.call.name[:LONGEST_NAME], str(end.call.key)[:LONGEST_KEY]
+        short = ended - began < JOINED_S
+        if (
+            last is not None
+            and short
+            and last[1] == name
+            and last[4] == failed
+            and 0 <= began - last[3] < JOINED_S
+        ):
+            last[3] = ended
+            last[5] += 1
+            last[6] = key
+            return
+        span = [address if record is None else record.name, name, began, ended, failed, 1, key]
+        if record is not None and record.state is not None:
+            record.span = span
+        self.recent.add("spans", span)
+
+    # Other events ---------------------------------------------------------------------------------
+
+    def event(self, event: Event) -> None:
+        """Add the failure of a pool or worker, if a manager's event reports one."""
+        if event.get("stream") == "failures":
+            self._failed([{key: value for key, value in event.items() if key != "stream"}])
+
+    def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
+        row = scaling_row(tag, before, after, reason, source)
+        self._changes.setdefault(tag, Counter())[row["action"]] += 1
+        self._decided[tag] = row
+        self.recent.add("decisions", row)
+
+    def _failed(self, rows: Iterable[dict[str, Any]]) -> None:
+        for row in rows:
+            name = str(row["failure_class"])[:LONGEST_CLASS]
+            if name not in self._failures and len(self._failures) >= COUNTED_CLASSES:
+                name = OTHER_CLASSES
+            self._failures[name] += int(row.get("count", 1))
+            self.recent.add("failures", _shortened_row(row))
 
     # Parts of an overview -------------------------------------------------------------------------
 
@@ -363,8 +336,8 @@ class Overviews:
             clients=len(clients) - ("fire-and-forget" in clients),
             end=self._end(now, status["pools"], load, backlog),
             cost=status["cost"],
-            scaled={tag: dict(actions) for tag, actions in self._timeline.changes.items()},
-            failures=dict(self._timeline.failures),
+            scaled={tag: dict(actions) for tag, actions in self._changes.items()},
+            failures=dict(self._failures),
             reruns=dict(self.reruns),
             remembered=self._names.cached_calls.totals(),
         )
@@ -417,6 +390,13 @@ class Overviews:
             tasks.append(TaskOverview(row.name, row.tag, counts, sums, max(1, row.names)))
         return tasks
 
+    def _lasting(self) -> tuple[TaskOverview, ...]:
+        sums: dict[tuple[str, str | None], TaskOverview] = {}
+        for row, task in zip(self._names, self._rows, strict=False):  # rows are only added
+            key = row.lasting, row.tag
+            sums[key] = sums[key] + task if key in sums else replace(task, name=row.lasting)
+        return tuple(sums.values())
+
     def _pools(
         self, status: Mapping[str, Any], load: _Load, tasks: Iterable[TaskOverview]
     ) -> dict[str, PoolOverview]:
@@ -441,7 +421,7 @@ class Overviews:
                 adaptive=bounds.get(tag),
                 cost=costs.get(tag),
                 leaving=dict(load.use(tag).leaving.most_common(SHOWN_REASONS)),
-                decided=self._timeline.decided.get(tag),
+                decided=self._decided.get(tag),
             )
             for tag, pool in pools.items()
         }
@@ -483,41 +463,6 @@ def _shortened(tasks: list[TaskOverview]) -> tuple[TaskOverview, ...]:
 def _rank(task: TaskOverview) -> tuple[bool, int, int, str]:
     counts = task.counts
     return not counts.running, -counts.unfinished, -counts.failed, task.name
-
-
-# Lasting names ------------------------------------------------------------------------------------
-
-#: Number of task names with a row of their own. The next names share as many rows, one for each
-#: prefix. All others share one row.
-LASTING_ROWS = 100
-
-
-class LastingNames:
-    """Sums up task names in a limited number of rows. Row names are stable, and sums never fall."""
-
-    def __init__(self) -> None:
-        self._row_of: dict[tuple[str, str | None], tuple[str, str | None]] = {}
-        self._rows: set[tuple[str, str | None]] = set()
-
-    def of(self, tasks: Iterable[TaskOverview]) -> tuple[TaskOverview, ...]:
-        """Add up the given rows by lasting row (name, prefix or all others). Return the sums."""
-        sums: dict[tuple[str, str | None], TaskOverview] = {}
-        for task in tasks:
-            row = self._row_of.get((task.name, task.tag)) or self._row(task.name, task.tag)
-            sums[row] = sums[row] + task if row in sums else task
-        return tuple(replace(task, name=name) for (name, _), task in sums.items())
-
-    def _row(self, name: str, tag: str | None) -> tuple[str, str | None]:
-        row = self._row_of.get((name, tag))
-        if row is None:
-            row = name, tag
-            if len(self._rows) >= LASTING_ROWS:
-                row = beginning_of(name), tag
-            if len(self._rows) >= 2 * LASTING_ROWS and row not in self._rows:
-                row = OTHERS, tag
-            self._rows.add(row)
-            self._row_of[name, tag] = row
-        return row
 
 
 # Single workers -----------------------------------------------------------------------------------

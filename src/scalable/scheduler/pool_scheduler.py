@@ -62,7 +62,7 @@ from scalable.protocol.servers import (
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.task_log import Listener, TaskLog, take_found
+from scalable.scheduler.task_log import TaskLog
 from scalable.scheduler.worker_losses import WorkerLosses
 from scalable.scheduler.worker_records import Stage
 
@@ -72,6 +72,8 @@ logger = logging.getLogger("scalable.scheduler")
 LIVE_PAGE = "scalable.watch.dashboard.routes"
 METRICS = "scalable.watch.metrics.routes"
 _ROUTES = "distributed.scheduler.http.routes"
+#: Seconds between a client's disconnection and the interruption of its running tasks.
+GRACE_S = 10.0
 #: Number of messages of each connection that Dask keeps for debugging, unless the user's
 #: configuration sets it. Dask's 1,000 contain whole graphs: a scheduler grew by 2.3 kB a task
 #: through 24,000 tasks, and by 0.1 kB with 10 messages.
@@ -146,10 +148,9 @@ class PoolScheduler(
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)
-        log.listen(AbandonedCalls(self))
-        log.serve()
         log.on_unfinished = partial(forget_unknown_duration, self)
-        offer_on_streams(self, FOUND, partial(take_found, log.hear))
+        offer_on_streams(self, FOUND, log.found)
+        offer(self, {Handler.PROFILE: log.profile, Handler.FAILURES: log.failures})
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement = TagPlacement(self)
 
@@ -183,6 +184,23 @@ class PoolScheduler(
             return {"status": "missing"}
         return super().heartbeat_worker(address=address, **facts)
 
+    def remove_client(self, client: str, *args: Any, **kwargs: Any) -> None:
+        """Release a client's tasks, and later stop the running ones that nobody else needs."""
+        if assigned := list(tasks_only_for(self, client)):
+            self.loop.call_later(GRACE_S, self._stop_abandoned, client, assigned)
+        super().remove_client(client, *args, **kwargs)
+
+    def _stop_abandoned(self, client: str, assigned: list[tuple[Any, str]]) -> None:
+        for key, address in assigned:
+            worker = self.workers.get(address)
+            # If the scheduler still holds the task, another client needs it, perhaps in a graph.
+            if key in self.tasks or worker is None:
+                continue
+            if told_at_start(worker, MANAGER_KEY) is not None:
+                logger.debug("task %s is stopped: its client %s has left", key, client)
+                message = {"op": INTERRUPT, "key": key, "number": ALL, "client": client}
+                send_to_worker(self, address, message)
+
     async def close(self, *args: Any, **kwargs: Any) -> None:
         await super().close(*args, **kwargs)
         await self.checkpoints.remove()
@@ -213,35 +231,6 @@ class PoolScheduler(
     def remove_resources(self, worker: str) -> None:
         super().remove_resources(worker)
         self.placement.forget()
-
-
-# Abandoned tasks ----------------------------------------------------------------------------------
-
-#: Seconds between a client's disconnection and the interruption of its running tasks.
-GRACE_S = 10.0
-
-
-class AbandonedCalls(Listener):
-    """Interrupts running tasks after the only client that needs them has disconnected."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-
-    def client_left(self, client: str) -> None:
-        """Schedule the interruption of tasks that only a disconnected client needs."""
-        if assigned := list(tasks_only_for(self._scheduler, client)):
-            self._scheduler.loop.call_later(GRACE_S, partial(self._end, client, assigned))
-
-    def _end(self, client: str, assigned: list[tuple[Any, str]]) -> None:
-        for key, address in assigned:
-            worker = self._scheduler.workers.get(address)
-            # If the scheduler still holds the task, another client needs it, perhaps in a graph.
-            if key in self._scheduler.tasks or worker is None:
-                continue
-            if told_at_start(worker, MANAGER_KEY) is not None:
-                logger.debug("task %s is stopped: its client %s has left", key, client)
-                message = {"op": INTERRUPT, "key": key, "number": ALL, "client": client}
-                send_to_worker(self._scheduler, address, message)
 
 
 # Checkpoints --------------------------------------------------------------------------------------

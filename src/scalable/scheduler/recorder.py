@@ -20,10 +20,9 @@ from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
 from scalable.dask_compat.scheduler import LostWorker
-from scalable.dask_compat.tasks import is_given_back
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import SHARES, Measured
-from scalable.runs.calls import RERUN
+from scalable.runs.calls import RERUN, RetryReason
 from scalable.scheduler.task_log import (
     EndedTask,
     GivenUp,
@@ -57,28 +56,6 @@ class RunWriter(Protocol):
         """Add rows (mappings or encoded lines) to a stream such as ``tasks``."""
 
 
-class _Pending:
-    """Notes about a task that was submitted and has not finished."""
-
-    #: End of its last row: the task that it waited for.
-    after = ""
-    bundled = began = running = silent = False
-    again: tuple[str, str | None] | None = None
-    #: Number of tasks that start again: this one, or a bundle's tasks from a lost bundle.
-    repeats = 1
-
-    def __init__(self, bundle: Mapping[str, Any] | None) -> None:
-        if bundle is not None:
-            self.bundled = True
-            self.repeats = int(bundle.get("again", 1))
-            # A bundle (a batch of tasks) has no row if its tasks have their own rows.
-            self.running = self.silent = bundle["rows"]
-
-
-#: Entry of each task without notes: ten thousand may arrive at once. It is never changed.
-_PLAIN = _Pending(None)
-
-
 class Recorder(Listener):
     """Writes a run's rows from the events of a scheduler's task log.
     ``tags`` are the pools' tags. ``reruns`` counts the recorded restarts of tasks by reason.
@@ -94,8 +71,8 @@ class Recorder(Listener):
         self._log = TaskLog.of(scheduler)
         self._log.listen(self)
         self._last_ended: Any = None
-        # By key of a bundle that was just lost: its entry, if no restart of it is known.
-        self._lost: dict[Any, _Pending] = {}
+        # By key of a bundle that was just lost: why it ran, if no start of it is known.
+        self._lost: dict[Any, tuple[RetryReason, str | None]] = {}
         self._flushing = PeriodicCallback(self._tick, FLUSH_INTERVAL_S * 1000)
         self._resources_at = 0.0
         # Workers whose rows are still to be written in this round.
@@ -139,10 +116,10 @@ class Recorder(Listener):
         middle = self._middle(calls[0])
         rest = f'{middle}"worker":null,"state":"submitted","timestamp":{time.time()}}}'
         for call in calls:
-            if call.entry is not None:
+            if call.recorded:
                 continue
-            call.entry = _PLAIN if call.bundle is None else _Pending(call.bundle)
-            if not call.entry.silent:
+            call.recorded = True
+            if call.bundle is None or not call.bundle["rows"]:
                 self._lines.append(f'{{"task_id":{quoted(str(call.key))}{rest}')
                 if len(self._lines) >= MOST_LINES:
                     self.flush()
@@ -158,60 +135,36 @@ class Recorder(Listener):
                 return _middle_of_head(call.name, resource)
         return _middle_of_head(call.name, None)
 
-    def _own(self, call: LoggedTask) -> _Pending:
-        """Return an entry of a task that can be changed."""
-        if call.entry is None or call.entry is _PLAIN:
-            call.entry = _Pending(call.bundle)
-        entry: _Pending = call.entry
-        return entry
-
     def ready(self, call: LoggedTask) -> None:
         """Record when a task became ready, unless it went into the scheduler's queue."""
         last = self._last_ended
-        if last is not None and call.entry is not None and last in call.task.dependencies:
+        if last is not None and call.recorded and last in call.task.dependencies:
             # The task became ready because this one, the last of those it needs, has finished.
-            self._own(call).after = f',"after":{quoted(str(last.key))}'
-        if call.is_known or call.state == "queued":
-            return
-        if call.entry is None:  # it runs again: its result was lost, or a client retries it
-            self._own(call)
-        elif call.entry is not _PLAIN:
-            call.entry.running = call.entry.silent
-        if call.again is not None:
-            self._note_again(call)
+            call.after = f',"after":{quoted(str(last.key))}'
+        if call.state != "queued":
+            self.dequeued(call)
 
     def dequeued(self, call: LoggedTask) -> None:
-        """Record a task that runs again when it leaves the scheduler's queue."""
+        """Record a task that runs, again if its result was lost or a client retries it."""
         if call.is_known:
             return
-        if call.entry is None:
-            self._own(call)
+        call.recorded = True
+        if call.shown_running:
+            call.shown_running = False
         if call.again is not None:
-            self._note_again(call)
+            if call.ran_for is not None:  # it started again, and was lost again
+                self._rerun(call)
+            call.ran_for, call.again = call.again, None
 
-    def _note_again(self, call: LoggedTask) -> None:
-        """Keep the reason why a task runs again until its restart is recorded."""
-        entry = self._own(call)
-        if entry.again is not None:  # it started again, and was lost again
-            self._rerun(call, entry)
-        entry.again, call.again = call.again, None
-
-    def _settle_again(self, entry: _Pending, call: LoggedTask, end: EndedTask | None) -> None:
-        """Record why a task restarts that was lost before a heartbeat reported it as running."""
-        killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
-        if call.again is not None or (killed and call.bundle is None):
-            self._rerun(call, entry)
-        elif killed:
-            self._lost[call.key] = entry  # its worker's loss, the next event, reports if it ran
-
-    def _rerun(self, call: LoggedTask, entry: _Pending) -> None:
-        assert entry.again is not None
-        (reason, worker), entry.again = entry.again, None
-        self.reruns[str(reason)] += entry.repeats
-        head = self._head(call)
-        if entry.silent:
-            head = head_in_bundle(head, 0)
-        count = f',"count":{entry.repeats}' if entry.repeats > 1 else ""
+    def _rerun(self, call: LoggedTask) -> None:
+        assert call.ran_for is not None
+        (reason, worker), call.ran_for = call.ran_for, None
+        head, repeats = self._head(call), 1
+        if call.bundle is not None:  # its tasks from a lost bundle start again
+            repeats = int(call.bundle.get("again", 1))
+            head = head_in_bundle(head, 0) if call.bundle["rows"] else head
+        self.reruns[str(reason)] += repeats
+        count = f',"count":{repeats}' if repeats > 1 else ""
         self._lines.append(
             f'{head}"worker":null,"state":"{RERUN}","timestamp":{time.time()},'
             f'"reason":"{reason}","lost":{encoded(worker)}{count}}}'
@@ -246,31 +199,26 @@ class Recorder(Listener):
         self._end(call, "cancelled", None)
 
     def _end(self, call: LoggedTask, state: str, end: EndedTask | None) -> None:
-        entry: _Pending | None = call.entry
-        if entry is None:
+        if not call.recorded:
             return
-        call.entry = None
+        after, call.after, call.recorded = call.after, "", False
         head = self._head(call)
         worker = "null" if end is None or end.worker is None else encoded(end.worker)
         measured = NOT_MEASURED if end is None else end.measured
         bundle = measured.bundle
-        if entry.again is not None:
-            if measured.began is None:
-                self._settle_again(entry, call, end)
-            else:
-                self._rerun(call, entry)
-        if measured.began is not None and not entry.running:
+        if call.ran_for is not None:
+            self._settle_again(call, end)
+        # A bundle (a batch of tasks) has no rows if its tasks have their own.
+        silent = call.bundle is not None and call.bundle["rows"]
+        if measured.began is not None and not call.shown_running and not silent:
             begun = f'"state":"running","timestamp":{measured.began}'
             self._lines.append(f'{head}"worker":{worker},{begun}}}')
-        if end is not None and (bundle is not None or not end.succeeded):
-            self._failure_rows(end)
-        # The tasks of a bundle that was given back run in another bundle.
-        cancelled = 0
-        if end is None and entry.bundled and entry.began and not is_given_back(call.task):
-            cancelled = int((call.bundle or {}).get("calls", 0))
+        if end is not None and (bundle is not None or not end.succeeded) and end.failures:
+            self._run.extend("failures", failure_rows(end))
+        cancelled = call.calls if end is None and call.is_cancelled_bundle else 0
         if len(self._lines) >= MOST_LINES:
             self.flush()
-        if entry.silent and not cancelled:
+        if silent and not cancelled:
             for number, told in enumerate(end.in_bundle() if end is not None and bundle else ()):
                 self._lines.append(f"{last_row(head_in_bundle(head, number), worker, *told)}}}")
             return
@@ -282,9 +230,19 @@ class Recorder(Listener):
             {} if end is None else end.measurements,
             call.input_bytes,
         )
-        counts = entry.bundled and (bundle is not None or state == "cancelled")
+        counts = call.bundle is not None and (bundle is not None or state == "cancelled")
         told_of = told_of_bundle(bundle or NO_CALLS, cancelled) if counts else ""
-        self._lines.append(f"{row}{entry.after}{told_of}}}")
+        self._lines.append(f"{row}{after}{told_of}}}")
+
+    def _settle_again(self, call: LoggedTask, end: EndedTask | None) -> None:
+        """Record that a task ran again, unless it was lost before it started."""
+        killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
+        started = end is not None and end.measured.began is not None
+        if started or call.again is not None or (killed and call.bundle is None):
+            self._rerun(call)
+        elif killed and call.ran_for is not None:
+            self._lost[call.key] = call.ran_for  # the next event reports if it had started
+        call.ran_for = None
 
     def _mark_running(self) -> None:
         """Record tasks as running according to the workers' last heartbeats."""
@@ -294,23 +252,17 @@ class Recorder(Listener):
                 if task.processing_on is not ws:
                     continue  # it ended after the heartbeat, and may be forgotten
                 call = self._log.call(task.key)
-                if call.entry is None:
+                if not call.recorded:
                     continue
-                entry = self._own(call)
-                entry.began = True
-                if entry.again is not None:
-                    self._rerun(call, entry)
-                if not entry.running:
-                    entry.running = True
+                call.seen_running = True
+                if call.ran_for is not None:
+                    self._rerun(call)
+                if not call.shown_running and (call.bundle is None or not call.bundle["rows"]):
+                    call.shown_running = True
                     self._lines.append(
                         f'{self._head(call)}"worker":{encoded(str(ws.name))},"state":"running",'
                         f'"timestamp":{now - since}}}'
                     )
-
-    def _failure_rows(self, end: EndedTask) -> None:
-        rows = failure_rows(end)
-        if rows:
-            self._run.extend("failures", rows)
 
     # Workers ------------------------------------------------------------------------------------
 
@@ -344,10 +296,11 @@ class Recorder(Listener):
             record.managed = None
 
     def worker_lost(self, lost: LostWorker) -> None:
-        for key in lost.running:
-            entry = self._lost.pop(key, None)
-            if entry is not None and (call := self._log.call(key)).again is not None:
-                self._rerun(call, entry)
+        for key in self._lost.keys() & set(lost.running):
+            call, ran_for = self._log.call(key), self._lost.pop(key)
+            if call.again is not None:
+                call.ran_for = ran_for
+                self._rerun(call)
         if lost.expected or not (keys := [*lost.running, *lost.computed]):
             return
         name = self._log.workers.name_at(lost.address) or lost.address

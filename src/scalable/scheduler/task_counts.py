@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from distributed import Scheduler
 
-from scalable.dask_compat.tasks import is_given_back
 from scalable.model.cache_outcomes import CacheTally
 from scalable.model.overview import TaskSums
 from scalable.runs.calls import FOUND
@@ -25,6 +25,9 @@ from scalable.scheduler.task_log import (
 #: Number of task names that have a row each. Tasks of other names are counted by the prefix of the
 #: name, or, with too many prefixes, in one row.
 KEPT_NAMES = 1000
+#: Number of lasting rows, the rows of readers that record them over time: of the first names, and
+#: of prefixes. Their sums never fall.
+LASTING_ROWS = 100
 #: Maximum number of characters of a task name. The rest is cut off.
 LONGEST_NAME = 200
 OTHERS = "(other names)"
@@ -35,12 +38,14 @@ _BEGINNING = re.compile(r"\D+")
 _BLOCKED, _READY, _DONE, _FAILED, _CANCELLED, _CACHED = range(6)
 
 
-def beginning_of(name: str) -> str:
-    """Return the name of the row for names with the same prefix, such as ``fit-*``."""
-    if name == OTHERS or name.endswith("*"):
+def row_for(name: str, tag: str | None, rows: Collection[Any], most: int) -> str:
+    """Return the name of the row for another name, up to ``most`` of names and of prefixes."""
+    if len(rows) < most:
         return name
-    beginning = _BEGINNING.match(name)
-    return f"{beginning[0] if beginning else ''}*"
+    if name != OTHERS and not name.endswith("*"):
+        beginning = _BEGINNING.match(name)
+        name = f"{beginning[0] if beginning else ''}*"  # such as ``fit-*``
+    return name if (name, tag) in rows or len(rows) < 2 * most else OTHERS
 
 
 class NameRow:
@@ -49,11 +54,13 @@ class NameRow:
     and ``squares`` sum the logarithms of the running times and their squares.
     """
 
-    __slots__ = ("counted", "logs", "name", "names", "phases", "squares", "sums", "tag")
+    __slots__ = ("counted", "lasting", "logs", "name", "names", "phases", "squares", "sums", "tag")
 
-    def __init__(self, name: str, tag: str | None) -> None:
+    def __init__(self, name: str, tag: str | None, lasting: str) -> None:
         self.name = name
         self.tag = tag
+        #: Name of the lasting row that includes this one.
+        self.lasting = lasting
         self.names = 0
         self.phases = [0] * 6
         self.sums = TaskSums()
@@ -90,6 +97,7 @@ class NameCounts(Listener):
     def __init__(self, scheduler: Scheduler) -> None:
         self._rows: dict[tuple[str, str | None], NameRow] = {}
         self._named: dict[tuple[str, str | None], NameRow] = {}
+        self._lasting = set[tuple[str, str | None]]()
         self._log = TaskLog.of(scheduler)
         self.cached_calls = CacheTally()
         for task in scheduler.tasks.values():
@@ -108,14 +116,12 @@ class NameCounts(Listener):
         row = self._named.get((name, tag))
         if row is not None:
             return row
-        shown = name
-        if len(self._rows) >= KEPT_NAMES:
-            shown = beginning_of(name)
-            if (shown, tag) not in self._rows and len(self._rows) >= 2 * KEPT_NAMES:
-                shown = OTHERS
+        shown = row_for(name, tag, self._rows, KEPT_NAMES)
         row = self._rows.get((shown, tag))
         if row is None:
-            row = self._rows[shown, tag] = NameRow(shown, tag)
+            lasting = row_for(shown, tag, self._lasting, LASTING_ROWS)
+            self._lasting.add((lasting, tag))
+            row = self._rows[shown, tag] = NameRow(shown, tag, lasting)
         if len(self._named) < 20 * KEPT_NAMES:  # later names are resolved by the rule above again
             self._named[name, tag] = row
             row.names += 1
@@ -152,7 +158,6 @@ class NameCounts(Listener):
 
     def ended(self, end: EndedTask) -> None:
         call, bundle = end.call, end.measured.bundle
-        call.seen_running = False
         if call.is_known:
             return
         if call.bundle is None and not end.is_hit:
@@ -196,9 +201,7 @@ class NameCounts(Listener):
         row, phase, count = call.counted
         if phase in (_BLOCKED, _READY):
             row.phases[phase] -= count
-            # The client resends the tasks of a bundle that it takes back, or that was given back,
-            # in another bundle.
-            if call.bundle is None or (call.seen_running and not is_given_back(call.task)):
+            if call.bundle is None or call.is_cancelled_bundle:
                 row.phases[_CANCELLED] += count
 
     def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat.scheduler import LostWorker, client_that_leaves, startstops
-from scalable.dask_compat.tasks import failed_try
+from scalable.dask_compat.scheduler import LostWorker, startstops
+from scalable.dask_compat.tasks import failed_try, is_given_back
 from scalable.model import FailedCall, FailureDetails
 from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 from scalable.model.failures import OUT_OF_MEMORY
-from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import (
     BUNDLE_ANNOTATION,
     PROFILE,
@@ -74,11 +73,15 @@ class LoggedTask:
     #: Keys of the task that submitted it, and of unfinished tasks that it has submitted.
     parent: Any = None
     children: dict[Any, None] | None = None
-    #: For the counts by name: row, phase, and number of tasks; and whether it was seen running.
+    #: For the counts by name: row, phase, and number of tasks.
     counted: tuple[Any, int, int] | None = None
+    #: True if it was seen running. Readers of the workers' heartbeats set it.
     seen_running = False
-    #: The recorder's entry, None unless it waits for the task's end.
-    entry: Any = None
+    #: For the recorder: True from its first row to its last, the end of its last row with the task
+    #: that it waited for, whether its row about running is written, and why it runs again, until
+    #: it is known to have started.
+    recorded, after, shown_running = False, "", False
+    ran_for: tuple[RetryReason, str | None] | None = None
     #: Bundle annotation, None unless the task is a bundle (a batch of tasks sent as one).
     bundle: Mapping[str, Any] | None = None
     #: True if the task only passes on a cached result and computes nothing.
@@ -141,6 +144,11 @@ class LoggedTask:
         return 1 if self.bundle is None else int(self.bundle["calls"])
 
     @property
+    def is_cancelled_bundle(self) -> bool:
+        """True if a forgotten bundle's tasks are cancelled. Those given back are sent again."""
+        return self.bundle is not None and self.seen_running and not is_given_back(self.task)
+
+    @property
     def input_bytes(self) -> int:
         """Total size in bytes of the task's inputs from other tasks."""
         others = self.task.dependencies
@@ -160,11 +168,6 @@ class Forgotten(NamedTuple):
 
     profile: tuple[Any, ...] | None
     lost: LostBundle | None
-
-
-def _profile_row(record: LoggedTask | Forgotten | None) -> dict[str, Any] | None:
-    profile = None if record is None else record.profile
-    return None if profile is None else dict(zip(PROFILE, profile, strict=True))
 
 
 class EndedTask:
@@ -302,9 +305,6 @@ class Listener:
     def worker_removed(self, address: str) -> None:
         """Handle the removal of a worker, after its tasks moved to other workers."""
 
-    def client_left(self, client: str) -> None:
-        """Handle a client that has disconnected, before Dask releases its tasks."""
-
     def closed(self, scheduler: Scheduler) -> None:
         """Handle the closing of the scheduler."""
 
@@ -353,10 +353,6 @@ class TaskLog(SchedulerPlugin):
                 for listener in self._listeners
                 if getattr(type(listener), event) is not unused
             ]
-
-    def serve(self) -> None:
-        """Answer clients' questions about times and failures of finished tasks."""
-        offer(self.scheduler, {Handler.PROFILE: self.profile, Handler.FAILURES: self.failures})
 
     # Tasks --------------------------------------------------------------------------------------
 
@@ -422,6 +418,7 @@ class TaskLog(SchedulerPlugin):
             _tell(self._told["left"], call)
 
     def _end(self, call: LoggedTask, end: EndedTask) -> None:
+        call.seen_running = False
         state = "succeeded" if end.succeeded else "failed"
         told = (call.name, call.tag, end.worker, state, end.measured.ended or time.time())
         call.profile = (*told, *map(end.measurements.get, PROFILE[len(told) :]))
@@ -433,7 +430,8 @@ class TaskLog(SchedulerPlugin):
             call.failure = {name: getattr(known, name) for name in names}
         _tell(self._told["ended"], end)
         if outcomes := end.measured.remembered:
-            self.hear(HeardOutcomes(call.name, call.tag, outcomes, str(call.key)))
+            heard = HeardOutcomes(call.name, call.tag, outcomes, str(call.key))
+            _tell(self._told["remembered"], heard)
 
     def _released(self, key: Any, ended: str) -> None:
         """Record why a finished task may run again, unless its worker was lost."""
@@ -455,8 +453,12 @@ class TaskLog(SchedulerPlugin):
             if len(self._ended) > KEPT_ENDED:
                 self._ended.popitem(last=False)
 
-    def hear(self, heard: HeardOutcomes) -> None:
-        _tell(self._told["remembered"], heard)
+    def found(self, calls: Iterable[Sequence[Any]], client: str) -> None:  # noqa: ARG002
+        """Handle a client's message about cache hits: name, tag or "", number, seconds saved."""
+        for name, tag, count, saved_s in calls:
+            outcome = CacheOutcome(OutcomeKind.FOUND, int(count), float(saved_s))
+            heard = HeardOutcomes(str(name), tag or None, (outcome,))
+            _tell(self._told["remembered"], heard)
 
     def give_up(self, given_up: GivenUp) -> None:
         _tell(self._told["given_up"], given_up)
@@ -485,12 +487,11 @@ class TaskLog(SchedulerPlugin):
     # For clients --------------------------------------------------------------------------------
 
     def profile(self, key: Any) -> dict[str, Any] | None:
-        """Return the profile of a task, or None if it is unfinished or forgotten."""
-        return _profile_row(self._calls.get(key))
-
-    def earlier_profile(self, key: Any) -> dict[str, Any] | None:
-        """Return the profile of one of the latest tasks that were forgotten, or None."""
-        return _profile_row(self._ended.get(key))
+        """Return the profile of a task, or None if it is unfinished or long forgotten."""
+        known = self._calls.get(key) or self._ended.get(key)
+        if known is None or known.profile is None:
+            return None
+        return dict(zip(PROFILE, known.profile, strict=True))
 
     def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
         """Return known facts about each task: name, tag, arguments, worker, attempts and cause."""
@@ -530,13 +531,11 @@ class TaskLog(SchedulerPlugin):
         self.workers.left(worker)
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Send ``worker_lost`` and ``client_left`` for Dask's events about them."""
+        """Send ``worker_lost`` for Dask's event about it."""
         self.workers.log_event(topic, msg)
         if (lost := LostWorker.of(topic, msg)) is not None:
             self.workers.lost(lost)
             _tell(self._told["worker_lost"], lost)
-        elif (client := client_that_leaves(topic, msg)) is not None:
-            _tell(self._told["client_left"], client)
 
     async def close(self) -> None:
         _tell(self._told["closed"], self.scheduler)
@@ -569,16 +568,6 @@ class HeardOutcomes:
         return [
             {**place, "timestamp": timestamp, **outcome.to_message()} for outcome in self.outcomes
         ]
-
-
-def take_found(
-    hear: Callable[[HeardOutcomes], None], calls: Iterable[Sequence[Any]], client: str
-) -> None:
-    """Pass a client's cache hits to ``hear``: name, tag or "", number and seconds saved."""
-    del client
-    for name, tag, count, saved_s in calls:
-        outcome = CacheOutcome(OutcomeKind.FOUND, int(count), float(saved_s))
-        hear(HeardOutcomes(str(name), tag or None, (outcome,)))
 
 
 # Failed tasks -------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class TaskViews:
 
     def _measured(self, task: TaskState | None, key: str) -> dict[str, Any]:
         log = TaskLog.of(self._scheduler)
-        row = log.earlier_profile(key) if task is None else log.profile(task.key)
+        row = log.profile(key if task is None else task.key)
         if row is None:
             return {}
         duration = row["duration_s"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -36,68 +37,47 @@ class Stage(StrEnum):
     LOST = "lost"
 
 
+@dataclass(slots=True, eq=False)
 class WorkerRecord:
     """Facts about the worker with one name. Several processes may have had the name in turn."""
 
-    __slots__ = (
-        "address",
-        "address_before",
-        "begun",
-        "counted",
-        "dismissed_at",
-        "drain",
-        "exceeded_memory",
-        "excusable",
-        "excused",
-        "keys",
-        "leaves",
-        "lost_at_work",
-        "managed",
-        "memory_limit",
-        "name",
-        "reason",
-        "span",
-        "started",
-        "state",
-        "tag",
-        "walltime",
-        "why",
-        "withheld",
-    )  # fmt: skip
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        # Dask's state while the worker is connected.
-        self.state: WorkerState | None = None
-        # Addresses of its latest process and of the one before. Empty before they connect.
-        self.address = self.address_before = ""
-        # First resource that it offers, and its memory limit in bytes.
-        self.tag, self.memory_limit = "", 0
-        # True once a process with the name has announced its start.
-        self.started = False
-        # True if it gets no task if it connects, because its unit is being stopped.
-        self.withheld = False
-        # The drain, the reason for it, and the reason that the worker itself has announced.
-        self.drain: Any = None
-        self.why = ""
-        self.leaves: str | None = None
-        # Monotonic time of the end of its walltime, and the walltime in seconds.
-        self.walltime: tuple[float, float] | None = None
-        # Addresses of its latest processes that were dismissed, and that were lost with tasks.
-        self.dismissed_at = self.lost_at_work = ""
-        # Keys of the tasks that were lost with it, and of those of them that had started there.
-        self.keys: tuple[Any, ...] = ()
-        self.begun: frozenset[Any] = frozenset()
-        # True if its loss will not count as a failed attempt of its tasks; if its loss has counted.
-        self.excused = self.excusable = False
-        # True if its backend stopped it for using too much memory; if it has reported this itself,
-        # and its tasks were counted.
-        self.exceeded_memory = self.counted = False
-        self.reason: LossReason | None = None
-        # Whether the last row of its manager is about its removal. None if there is no row.
-        self.managed: bool | None = None
-        # Span that was last added to the timeline.
-        self.span: list[Any] | None = None
+    name: str
+    #: Dask's state while the worker is connected.
+    state: WorkerState | None = None
+    #: Addresses of its latest process and of the one before. Empty before they connect.
+    address: str = ""
+    address_before: str = ""
+    #: First resource that it offers, and its memory limit in bytes.
+    tag: str = ""
+    memory_limit: int = 0
+    #: True once a process with the name has announced its start.
+    started: bool = False
+    #: True if it gets no task if it connects, because its unit is being stopped.
+    withheld: bool = False
+    #: The drain, the reason for it, and the reason that the worker itself has announced.
+    drain: Any = None
+    why: str = ""
+    leaves: str | None = None
+    #: Monotonic time of the end of its walltime, and the walltime in seconds.
+    walltime: tuple[float, float] | None = None
+    #: Addresses of its latest processes that were dismissed, and that were lost with tasks.
+    dismissed_at: str = ""
+    lost_at_work: str = ""
+    #: Keys of the tasks that were lost with it, and of those of them that had started there.
+    keys: tuple[Any, ...] = ()
+    begun: frozenset[Any] = frozenset()
+    #: True if its loss will not count as a failed attempt of its tasks; if its loss has counted.
+    excused: bool = False
+    excusable: bool = False
+    #: True if its backend stopped it for using too much memory; if it has reported this itself, and
+    #: its tasks were counted.
+    exceeded_memory: bool = False
+    counted: bool = False
+    reason: LossReason | None = None
+    #: Whether the last row of its manager is about its removal. None if there is no row.
+    managed: bool | None = None
+    #: Span that was last added to the timeline.
+    span: list[Any] | None = None
 
     @property
     def stage(self) -> Stage:

@@ -206,7 +206,9 @@ class Drain:
 
     def hand_over_within(self, left_s: float) -> None:
         """Move the worker's results while its tasks run, until its walltime ends."""
-        self._begin("hand over", partial(self._hand_over_results, left_s))
+        # A batch system kills a job a little after its walltime.
+        end = time.monotonic() + left_s + LATE_S
+        self._begin("hand over", partial(self._move_results, end))
 
     def abandon(self) -> None:
         """Stop draining, without changing the worker's status."""
@@ -259,10 +261,7 @@ class Drain:
         end = time.monotonic() + left_s
         leave_at = end - min(LEAVE_BEFORE_S, LEAVE_PART * left_s)
         force_at = end - min(FORCE_BEFORE_S, FORCE_PART * left_s)
-        while self._goes_on and time.monotonic() < leave_at:
-            if self._worker.has_what and not self._holds_results_for_good():
-                await self._retire(leave_at, remove=False)
-            await asyncio.sleep(min(MOVE_INTERVAL_S, max(0.0, leave_at - time.monotonic())))
+        await self._move_results(leave_at)
         if self._goes_on and self._worker.processing:
             calls = len(self._worker.processing)
             logger.info("worker %s leaves before %d tasks have finished", self._worker.name, calls)
@@ -276,13 +275,11 @@ class Drain:
                 self._worker.address, expected=True, stimulus_id=f"scalable-leave-{next(_serial)}"
             )
 
-    async def _hand_over_results(self, left_s: float) -> None:
-        # A batch system kills a job a little after its walltime.
-        end = time.monotonic() + left_s + LATE_S
-        while self._goes_on and time.monotonic() < end:
+    async def _move_results(self, until: float) -> None:
+        while self._goes_on and time.monotonic() < until:
             if self._worker.has_what and not self._holds_results_for_good():
-                await self._retire(end, remove=False)
-            await asyncio.sleep(MOVE_INTERVAL_S)
+                await self._retire(until, remove=False)
+            await asyncio.sleep(min(MOVE_INTERVAL_S, max(0.0, until - time.monotonic())))
 
     async def _retire(self, until: float, *, remove: bool) -> None:
         moving = asyncio.ensure_future(

@@ -27,7 +27,6 @@ def test_a_pool_whose_following_ends_during_a_look_is_left_alone(monkeypatch):
     monkeypatch.setattr(PoolAdaptive, "decide", lambda *_: None)
     controller = Told()
     adaptation = Adaptation(controller)
-    adaptation._views = object()
     for tag, count in (("a", 1), ("b", 2)):  # the smaller change comes first
         adaptation._pools[tag] = PoolAdaptive(adaptation, tag, 0, None)
         adaptation._pools[tag].decision = PoolDecision(count, "load")

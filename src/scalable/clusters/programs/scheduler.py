@@ -34,7 +34,7 @@ from scalable.runs.directory import RunDirectory
 from scalable.runs.streams import LOGS
 from scalable.scaling.waterfall import Waterfall
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.limits import Limits
+from scalable.scheduler.limits import Lifetime
 from scalable.scheduler.managers import Demand
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
@@ -168,7 +168,7 @@ def _controlled(
     controller = Controller(
         scheduler,
         demand,
-        limits=Limits(
+        lifetime=Lifetime(
             record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s, walltime_s
         ),
         close_with=close,
