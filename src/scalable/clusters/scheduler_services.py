@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ class SchedulerServices:
         self._run = run
         self._recorder: Recorder | None = None
         self._files: RunFiles | None = None
-        self._reruns: Counter[str] = Counter()
         self._snapshots: Snapshots | None = None
 
     def start_recorder(self, scheduler: Any) -> Recorder | None:
@@ -40,7 +38,6 @@ class SchedulerServices:
         if self._run is None:
             return None
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
-        self._recorder.reruns = self._reruns
         self._files = RunFiles(scheduler, self._run.path, self._recorder.flush)
         self._recorder.start_flushing()
         return self._recorder
@@ -58,7 +55,6 @@ class SchedulerServices:
         record, overviews = self._record, controller.overviews
         shown = ("id", "name", "project", "target", "provider", "embedded")
         overviews.facts |= {name: getattr(record, name) for name in shown}
-        overviews.reruns = self._reruns
         overviews.facts["run"] = None if self._run is None else str(self._run.path)
         overviews.expected_s = {
             task: seconds

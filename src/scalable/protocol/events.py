@@ -25,15 +25,21 @@ def worker_event(event: str, worker: str, tag: str, reason: str | None = None) -
     }
 
 
-def degraded(tag: str, reason: str) -> Event:
-    """Return the event that a pool is degraded: no more workers are started for it."""
+def failure_event(failure_class: str, message: str, **details: Any) -> Event:
+    """Return the event for a failure that is not a task's."""
     return {
         "stream": "failures",
-        "failure_class": "PoolDegraded",
-        "message": f"{shown(tag)} is degraded: {reason}",
+        "failure_class": failure_class,
+        "message": message,
         "timestamp": time.time(),
-        "details": {"phase": "start", "tag": tag},
+        "details": details,
     }
+
+
+def degraded(tag: str, reason: str) -> Event:
+    """Return the event that a pool is degraded: no more workers are started for it."""
+    words = f"{shown(tag)} is degraded: {reason}"
+    return failure_event("PoolDegraded", words, phase="start", tag=tag)
 
 
 #: Prefix of the lines in which a worker reports that its scheduler does not answer.
@@ -44,13 +50,8 @@ FAILED_START = "WorkerNotConnected"
 
 def failed_start(tag: str, worker: str, reason: str) -> Event:
     """Return the event that a worker stopped before it connected to its scheduler."""
-    return {
-        "stream": "failures",
-        "failure_class": FAILED_START,
-        "message": f"a worker of {shown(tag)} has not connected: {reason}",
-        "timestamp": time.time(),
-        "details": {"phase": "start", "tag": tag, "worker": worker},
-    }
+    words = f"a worker of {shown(tag)} has not connected: {reason}"
+    return failure_event(FAILED_START, words, phase="start", tag=tag, worker=worker)
 
 
 def billed(
@@ -66,28 +67,12 @@ def billed(
     ``idle`` is the cost without tasks. The scheduler's row has the budget, but no tag or manager.
     """
     return {
-        "stream": "workers",
-        "event": "billed",
-        "worker": machine,
-        "tag": tag,
-        "timestamp": time.time(),
-        "reason": None,
+        **worker_event("billed", machine, tag),
         "manager": manager,
         "used_s": round(seconds, 3),
         "cost": round(cost, 6),
         "idle_cost": round(idle, 6),
         "budget": budget,
-    }
-
-
-def budget_reached(words: str, *, spent: bool) -> Event:
-    """Return the event that a budget is spent, or nearly spent."""
-    return {
-        "stream": "failures",
-        "failure_class": "BudgetSpent" if spent else "BudgetNearlySpent",
-        "message": words,
-        "timestamp": time.time(),
-        "details": {"phase": "run"},
     }
 
 

@@ -97,8 +97,7 @@ class Workload(Listener):
     def left(self, call: LoggedTask) -> None:
         self._leave(call.key)
 
-    def forgotten(self, call: LoggedTask) -> None:
-        self._leave(call.key)
+    forgotten = left
 
     def _block(self, call: LoggedTask) -> None:
         kind = Kind(call.slots[0][0], call.name)
@@ -154,21 +153,15 @@ class Workload(Listener):
             return []
         now = time.monotonic()
         if now >= self._look_at or not self._outlooks:
-            self._outlooks = self._looked_ahead(slots, startup_s)
+            graph = self._graph()
+            made = outlooks_on(graph, self.model, startup_s)
+            limit = LARGEST_LOOK // len(made)  # all together examine as many tasks as one may
+            self._outlooks = [(each, coming(graph, each.lengths, slots, limit)) for each in made]
             spent = time.monotonic() - now
             self._look_at = now + max(LOOK_INTERVAL_S, LOOK_SHARE * spent)
         return [
             outlook._replace(coming=forecast.get(tag, ())) for outlook, forecast in self._outlooks
         ]
-
-    def _looked_ahead(
-        self, slots: Mapping[str, Any], startup_s: float
-    ) -> list[tuple[Outlook, Coming]]:
-        graph = self._graph()
-        made = outlooks_on(graph, self.model, startup_s)
-        # All outlooks together examine as many tasks as one may.
-        limit = LARGEST_LOOK // len(made)
-        return [(each, coming(graph, each.lengths, slots, limit)) for each in made]
 
     def _graph(self) -> GraphView[Any]:
         running: dict[Any, tuple[Kind, float]] = {}

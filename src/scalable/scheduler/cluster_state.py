@@ -194,10 +194,6 @@ class ClusterState:
         for tag in worker.resources or (UNTAGGED,):
             self.starts[tag].connected(time.monotonic())
 
-    def claims(self) -> dict[str, str]:
-        told = workers_by_what_they_told(self.scheduler, MANAGER_KEY)
-        return {str(worker.name): manager for worker, manager in told if manager}
-
     # Status ---------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:

@@ -272,7 +272,9 @@ class Controller(ClusterState, SchedulerPlugin):
 
     def _unmanaged(self, now: float) -> dict[str, str]:
         """Map workers that must retire, because no manager takes care of them, to the reason."""
-        strangers = self.managers.strangers(self.claims(), now)
+        told = workers_by_what_they_told(self.scheduler, MANAGER_KEY)
+        claims = {str(worker.name): manager for worker, manager in told if manager}
+        strangers = self.managers.strangers(claims, now)
         for worker in strangers:
             logger.warning("worker %s is drained: its manager has no record of it", worker)
         lost = self.managers.silent(LEASE_S, now)
@@ -281,7 +283,6 @@ class Controller(ClusterState, SchedulerPlugin):
         self._lost_managers = lost
         silent = self.managers.silent(self.lifetime.manager_grace_s, now)
         silent_words = "its manager no longer reports, and it has no tasks"
-        told = workers_by_what_they_told(self.scheduler, MANAGER_KEY) if silent else ()
         idle = {
             str(worker.name): silent_words
             for worker, manager in told

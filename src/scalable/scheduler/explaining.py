@@ -40,7 +40,7 @@ from scalable.scaling.task_model import Kind, TaskModel
 from scalable.scheduler.cluster_state import ClusterState, name_of
 from scalable.scheduler.overviews import KEPT, Overviews
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.task_log import EndedTask, TaskLog, running_tasks
+from scalable.scheduler.task_log import TaskLog, failure_in, running_tasks
 from scalable.units import counted
 from scalable.views.explanation import (
     Explanation,
@@ -252,9 +252,7 @@ class FactReader:
 
     def _failure(self, task: TaskState) -> Failure:
         failed = FailedTask(task)
-        call = self._log.call(failed.blamed or task.key)
-        told = {"exception_text": failed.error, "traceback_text": failed.traceback}
-        error, message = EndedTask(call, False, told).failure()
+        error, message = failure_in({"exception_text": failed.error})
         workers = self.scheduler.workers
         names = [str(workers[w].name) if w in workers else w for w in failed.workers]
         if len(message) > LONGEST_MESSAGE:

@@ -15,7 +15,7 @@ from scalable.model import PoolStatus
 from scalable.model.costs import CURRENCY, HourlyPrice
 from scalable.pricing.budget import Stage, checked_budget, describe_spent, next_ceiling
 from scalable.pricing.metering import Bill, Charge, Meter
-from scalable.protocol.events import Event, billed, budget_reached
+from scalable.protocol.events import Event, billed, failure_event
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import WAITING_TOPIC
 from scalable.scheduler.managers import AttachedManager, Demand
@@ -218,7 +218,9 @@ class Spending:
             logger.warning("%s; %s", held, way_out)
             event = {"clients": [], "words": f"{held}; {way_out}"}
             self._scheduler.log_event(WAITING_TOPIC, event)
-            self._tell([budget_reached(held, spent=ceiling.stage is Stage.SPENT)])
+            spent_all = ceiling.stage is Stage.SPENT
+            reached_class = "BudgetSpent" if spent_all else "BudgetNearlySpent"
+            self._tell([failure_event(reached_class, held, phase="run")])
         self._worded = reached
 
     def _words(self, spent: float, stage: Stage) -> str | None:

@@ -88,8 +88,7 @@ class AttachedManagers:
                 }
                 taken = f"another process is attached as manager {attachment.manager!r}"
                 return {"accepted": False, "reason": taken, "holder": holder}
-        reason = self._other_shape(attachment)
-        if reason is not None:
+        if (reason := self._other_shape(attachment)) is not None:
             return {"accepted": False, "reason": reason, "holder": None}
         report = {} if before is None else before.report
         workers = frozenset[str]() if before is None else before.workers
@@ -112,8 +111,9 @@ class AttachedManagers:
         return None
 
     def offer(self, manager: str, tag: str, pool: Mapping[str, Any]) -> None:
-        offered: dict[str, Mapping[str, Any]] = self._managers[manager].attachment.pools  # type: ignore[assignment]
-        offered[tag] = pool
+        known = self._managers[manager]
+        offered = {**known.attachment.pools, tag: pool}
+        known.attachment = replace(known.attachment, pools=offered)
 
     def price(self, manager: str, prices: Mapping[str, Mapping[str, float]]) -> None:
         """Set the prices of an attached manager's workers. The prices are plain values, by tag."""

@@ -189,14 +189,13 @@ class _Load:
 class Overviews(Listener):
     """Builds the overviews of one cluster, and serves them to readers.
     ``facts`` are constant, such as ``name`` and ``target``. ``expected_s`` has the manifest's
-    running times by task name. ``reruns`` counts recorded restarts by reason.
+    running times by task name.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
         scheduler = cluster.scheduler
         self.facts: dict[str, Any] = {"started_at": time.time()}
         self.expected_s: Mapping[str, float] = {}
-        self.reruns: Mapping[str, int] = {}
         self.recent = RecentEvents()
         self._cluster = cluster
         self._scheduler = scheduler
@@ -338,7 +337,7 @@ class Overviews(Listener):
             cost=status["cost"],
             scaled={tag: dict(actions) for tag, actions in self._changes.items()},
             failures=dict(self._failures),
-            reruns=dict(self.reruns),
+            reruns=dict(self._log.reruns),
             remembered=self._names.cached_calls.totals(),
         )
 

@@ -9,7 +9,6 @@ import asyncio
 import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
 from scalable.dask_compat.scheduler import LostWorker
+from scalable.protocol.events import failure_event, worker_event
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import SHARES, Measured
 from scalable.runs.calls import RERUN, RetryReason
@@ -58,13 +58,12 @@ class RunWriter(Protocol):
 
 class Recorder(Listener):
     """Writes a run's rows from the events of a scheduler's task log.
-    ``tags`` are the pools' tags. ``reruns`` counts the recorded restarts of tasks by reason.
+    ``tags`` are the pools' tags.
     """
 
     def __init__(self, scheduler: Scheduler, run: RunWriter, tags: Iterable[str]) -> None:
         self.scheduler = scheduler
         self._run = run
-        self.reruns: Counter[str] = Counter()
         self._tags = frozenset(tags)
         self._lines: list[str] = []
         self._remembered: list[Mapping[str, Any]] = []
@@ -136,19 +135,14 @@ class Recorder(Listener):
         return _middle_of_head(call.name, None)
 
     def ready(self, call: LoggedTask) -> None:
-        """Record when a task became ready, unless it went into the scheduler's queue."""
+        """Record when a task left the scheduler's queue, or did not have to wait there."""
         last = self._last_ended
         if last is not None and call.recorded and last in call.task.dependencies:
             # The task became ready because this one, the last of those it needs, has finished.
             call.after = f',"after":{quoted(str(last.key))}'
-        if call.state != "queued":
-            self.dequeued(call)
-
-    def dequeued(self, call: LoggedTask) -> None:
-        """Record a task that runs, again if its result was lost or a client retries it."""
-        if call.is_known:
+        if call.state == "queued" or call.is_known:
             return
-        call.recorded = True
+        call.recorded = True  # it may run again: its result was lost, or a client retries it
         if call.shown_running:
             call.shown_running = False
         if call.again is not None:
@@ -163,7 +157,7 @@ class Recorder(Listener):
         if call.bundle is not None:  # its tasks from a lost bundle start again
             repeats = int(call.bundle.get("again", 1))
             head = head_in_bundle(head, 0) if call.bundle["rows"] else head
-        self.reruns[str(reason)] += repeats
+        self._log.reruns[str(reason)] += repeats
         count = f',"count":{repeats}' if repeats > 1 else ""
         self._lines.append(
             f'{head}"worker":null,"state":"{RERUN}","timestamp":{time.time()},'
@@ -267,19 +261,19 @@ class Recorder(Listener):
     # Workers ------------------------------------------------------------------------------------
 
     def event(self, event: Mapping[str, Any]) -> None:
-        row = dict(event)
-        stream = row.pop("stream")
-        if stream == "workers" and row["event"] != "billed":
-            self._note_manager(row["worker"], row["event"] == "removed")
-        self._run.extend(stream, [row])
+        """Write a manager's event, and keep whether it is the removal of a worker."""
+        if event["stream"] == "workers" and event["event"] != "billed":
+            record, removed = self._log.workers.of(event["worker"]), event["event"] == "removed"
+            record.managed = None if removed and record.state is None else removed
+        self._write(event)
 
-    def _note_manager(self, worker: str, removed: bool) -> None:
-        """Record whether a manager reports a worker as removed."""
-        record = self._log.workers.of(worker)
-        record.managed = None if removed and record.state is None else removed
+    def _write(self, event: Mapping[str, Any]) -> None:
+        row = dict(event)
+        self._run.extend(row.pop("stream"), [row])
 
     def worker_added(self, worker: WorkerState) -> None:
-        self._worker_row("started", str(worker.name), self._tag(worker), host=worker.host)
+        started = worker_event("started", str(worker.name), self._tag(worker) or "")
+        self._write({**started, "host": worker.host} if worker.host else started)
 
     def _tag(self, worker: WorkerState) -> str | None:
         return next((tag for tag in worker.resources if tag in self._tags), None)
@@ -290,8 +284,8 @@ class Recorder(Listener):
         if record is None or record.state is None:
             return
         if record.managed is None:
-            tag = self._tag(record.state)
-            self._worker_row("removed", record.name, tag, "it left the scheduler")
+            tag = self._tag(record.state) or ""
+            self._write(worker_event("removed", record.name, tag, "it left the scheduler"))
         elif record.managed:
             record.managed = None
 
@@ -306,37 +300,10 @@ class Recorder(Listener):
         name = self._log.workers.name_at(lost.address) or lost.address
         logger.debug("worker %s was lost with %d tasks", name, len(keys))
         again = "1 task runs" if len(keys) == 1 else f"{len(keys)} tasks run"
-        row = {
-            "failure_class": "WorkerLost",
-            "message": f"worker {name} was lost; {again} again elsewhere",
-            "timestamp": time.time(),
-            "details": {
-                "phase": "run",
-                "task_id": str(keys[0]),
-                "tasks": [str(key) for key in keys[:LISTED_TASKS]],
-                "worker": name,
-                "traceback": None,
-            },
-        }
-        self._run.extend("failures", [row])
-
-    def _worker_row(
-        self,
-        event: str,
-        worker: str,
-        tag: str | None,
-        reason: str | None = None,
-        **known: str | None,
-    ) -> None:
-        row = {
-            "event": event,
-            "worker": worker,
-            "tag": tag or "",
-            "timestamp": time.time(),
-            "reason": reason,
-        }
-        row |= {name: value for name, value in known.items() if value is not None}
-        self._run.extend("workers", [row])
+        listed = [str(key) for key in keys[:LISTED_TASKS]]
+        told = {"phase": "run", "task_id": listed[0], "tasks": listed, "worker": name}
+        words = f"worker {name} was lost; {again} again elsewhere"
+        self._write(failure_event("WorkerLost", words, **told, traceback=None))
 
     def _resource_rows(self, now: float, some: list[WorkerState]) -> list[dict[str, Any]]:
         return [

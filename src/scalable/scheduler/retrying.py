@@ -49,7 +49,9 @@ class Retrying:
     def __init__(self, scheduler: RetryingScheduler) -> None:
         self._scheduler = scheduler
         self.deployment: DeploymentSpec | None = None
-        self.may_have_workers: Callable[[str], bool] = self._is_connected
+        self.may_have_workers: Callable[[str], bool] = lambda tag: bool(
+            scheduler.resources.get(tag)
+        )
         self._log = TaskLog.of(scheduler)
 
     def tasks(self) -> list[str]:
@@ -146,9 +148,6 @@ class Retrying:
             return None
         left_s = max(0.0, held.until - time.monotonic())
         return NextTry(left_s, held.number, held.of, held.error)
-
-    def _is_connected(self, tag: str) -> bool:
-        return bool(self._scheduler.resources.get(tag))
 
     def _move(self, task: TaskState, tag: str) -> None:
         call = self._log.call(task.key)

@@ -143,6 +143,8 @@ class NameCounts(Listener):
     def waiting(self, call: LoggedTask) -> None:
         self._put(call, _BLOCKED)
 
+    left = waiting  # released before it finished, it may run again
+
     def ready(self, call: LoggedTask) -> None:
         if call.counted is None or call.counted[2] != 1:
             self._put(call, _READY)
@@ -151,10 +153,6 @@ class NameCounts(Listener):
         row.phases[before] -= 1
         row.phases[_READY] += 1
         call.counted = row.counted[_READY]
-
-    def left(self, call: LoggedTask) -> None:
-        """Count a task as blocked, since it was released before it finished and may run again."""
-        self._put(call, _BLOCKED)
 
     def ended(self, end: EndedTask) -> None:
         call, bundle = end.call, end.measured.bundle
@@ -165,7 +163,8 @@ class NameCounts(Listener):
             if row is not None:
                 row.measure(end.measurements)
             return
-        row = self._take(call) or self.row_for(call.name, call.tag)
+        row, phase, count = call.counted or (self.row_for(call.name, call.tag), _DONE, 0)
+        row.phases[phase] -= count
         call.counted = (row, _DONE, 0)
         if end.is_hit:  # counted with its outcome
             return
@@ -227,12 +226,4 @@ class NameCounts(Listener):
             row.phases[before] -= count
         row.phases[phase] += count
         call.counted = row.counted[phase] if count == 1 else (row, phase, count)
-        return row
-
-    def _take(self, call: LoggedTask) -> NameRow | None:
-        row: NameRow
-        if call.counted is None:
-            return None
-        row, phase, count = call.counted
-        row.phases[phase] -= count
         return row

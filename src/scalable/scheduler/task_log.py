@@ -7,7 +7,7 @@ import heapq
 import logging
 import pickle
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -229,10 +229,6 @@ class EndedTask:
         return bool(bundle["calls"]) if bundle else not (self.call.is_known or self.is_hit)
 
     @property
-    def traceback(self) -> str | None:
-        return self._details.get("traceback_text")
-
-    @property
     def failures(self) -> tuple[FailedCall, ...]:
         """Failed tasks, each reported once, without those that failed because of a dependency."""
         if self._failures is None:
@@ -251,7 +247,7 @@ class EndedTask:
         details = {"worker": self.worker, **(self.measured.failure or {})}
         told = FailureDetails.from_dict(details | {"tries": self.call.tries + 1})
         count = int((self.call.bundle or {}).get("calls", 1))
-        return [FailedCall(name, message, self.traceback, told, count=count)]
+        return [FailedCall(name, message, self._details.get("traceback_text"), told, count=count)]
 
     def failure(self) -> tuple[str, str]:
         return failure_in(self._details)
@@ -273,10 +269,7 @@ class Listener:
         """Handle a task that is blocked again, or is new without being submitted."""
 
     def ready(self, call: LoggedTask) -> None:
-        """Handle a task that is now queued or assigned to a worker."""
-
-    def dequeued(self, call: LoggedTask) -> None:
-        """Handle a task that left the scheduler's queue, usually for a worker."""
+        """Handle a task that is now queued or assigned to a worker, or has left the queue."""
 
     def ended(self, end: EndedTask) -> None:
         """Handle a task that succeeded or failed."""
@@ -321,6 +314,8 @@ class TaskLog(SchedulerPlugin):
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.workers = WorkerRecords(scheduler)
+        #: Recorded restarts of tasks by reason.
+        self.reruns: Counter[str] = Counter()
         #: Called with a forgotten task that has not succeeded.
         self.on_unfinished: Callable[[TaskState], object] = lambda _: None
         self._calls: dict[Any, LoggedTask] = {}
@@ -405,7 +400,7 @@ class TaskLog(SchedulerPlugin):
                 _tell(self._told["ready"], call)
             elif start == "queued":
                 call.state = finish
-                _tell(self._told["dequeued"], call)
+                _tell(self._told["ready"], call)
         elif finish == "forgotten":
             self._forget(call)
         elif finish == "erred" or (finish == "memory" and start == "processing"):

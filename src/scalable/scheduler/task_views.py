@@ -21,7 +21,6 @@ from scalable.protocol.handlers import Handler, WorkerCalls, offer
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.overviews import KEPT, RecentEvents
 from scalable.scheduler.task_log import TaskLog, running_tasks
-from scalable.views.explanation import Explanations
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -59,9 +58,8 @@ class TaskViews:
         ``key`` may be a bundle's. ``position`` is then a task's, or None for the running task.
         """
         task = self._task(key)
-        found: dict[str, Any] = {"key": key[:LONGEST_KEY], "position": position}
         notes: list[str] = []
-        found |= self._measured(task, key)
+        found = {"key": key[:LONGEST_KEY], "position": position, **self._measured(task, key)}
         if task is not None:
             found |= await self._state_and_reason(task)
             found |= self._known(task, notes)
@@ -72,15 +70,23 @@ class TaskViews:
         single_lives = position is None and found.get("state") in _NOT_FAILED
         if not single_lives and (failure := self._failure(key, position)) is not None:
             found |= failure
-        worker = self._worker(task, found.get("worker"))
+        known = TaskLog.of(self._scheduler).workers.get(found.get("worker") or "")
+        worker = None if known is None else known.state
+        if task is not None and task.processing_on is not None:
+            worker = task.processing_on
         if worker is not None:
             told = await self._asked(worker, key if task is None else task.key, notes)
-            found = _joined(found, told, position)
+            if found.get("output") is None:
+                found["output"] = told.get("output")
+            if position is None or told.get("position") == position:
+                names = [n for n in ("arguments", "position") if told.get(n) is not None]
+                found |= {name: told[name] for name in names}
         if position is not None or found.get("bundle"):
             notes.append("the task was sent in a bundle: the times are those of the whole bundle")
         if found.get("arguments") is None and task is not None and found.get("bundle"):
             notes.append("arguments of a bundle are known only while one of its tasks runs")
-        return TaskView(**_bounded(found), notes=tuple(notes)).to_dict()
+        short = {name: _bounded(name, value) for name, value in found.items()}
+        return TaskView(**short, notes=tuple(notes)).to_dict()
 
     def _task(self, key: str) -> TaskState | None:
         task = self._scheduler.tasks.get(key)
@@ -106,9 +112,8 @@ class TaskViews:
         }  # fmt: skip
 
     async def _state_and_reason(self, task: TaskState) -> dict[str, Any]:
-        answer = await self._explainer.explain(key=task.key)
-        (told,) = Explanations.from_dict(answer).tasks
-        return {"state": str(told.state), "sentence": told.sentence, "advice": told.advice}
+        (told,) = (await self._explainer.explain(key=task.key))["tasks"]
+        return {name: told[name] for name in ("state", "sentence", "advice")}
 
     def _known(self, task: TaskState, notes: list[str]) -> dict[str, Any]:
         call = TaskLog.of(self._scheduler).call(task.key)
@@ -145,12 +150,6 @@ class TaskViews:
             return told | {"position": details.get("position"), "state": "failed"}
         return None
 
-    def _worker(self, task: TaskState | None, name: str | None) -> WorkerState | None:
-        if task is not None and task.processing_on is not None:
-            return task.processing_on
-        workers = self._scheduler.workers.values()
-        return next((ws for ws in workers if str(ws.name) == name), None) if name else None
-
     async def _asked(self, worker: WorkerState, key: Any, notes: list[str]) -> Mapping[str, Any]:
         """Return the worker's facts about a task. Empty if the worker does not answer in time."""
         try:
@@ -162,26 +161,9 @@ class TaskViews:
             return {}
 
 
-def _joined(found: dict[str, Any], told: Mapping[str, Any], position: int | None) -> dict[str, Any]:
-    """Return the facts about a task, completed by its worker's facts."""
-    joined = dict(found)
-    if joined.get("output") is None:
-        joined["output"] = told.get("output")
-    if position is None or told.get("position") == position:
-        for name in ("arguments", "position"):
-            if told.get(name) is not None:
-                joined[name] = told[name]
-    return joined
-
-
-def _bounded(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts with shortened strings. Tracebacks and output keep their tail."""
-    short: dict[str, Any] = {}
-    for name, value in found.items():
-        if not isinstance(value, str):
-            short[name] = value
-        elif name in ("traceback", "output", "stderr"):
-            short[name] = value[-LONGEST_TEXT:]
-        else:
-            short[name] = value[:LONGEST_TEXT]
-    return short
+def _bounded(name: str, value: Any) -> Any:
+    """Return a fact, shortened if it is a string. Tracebacks and output keep their tail."""
+    if not isinstance(value, str):
+        return value
+    tail = name in ("traceback", "output", "stderr")
+    return value[-LONGEST_TEXT:] if tail else value[:LONGEST_TEXT]

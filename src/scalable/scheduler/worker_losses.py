@@ -10,7 +10,6 @@ from enum import Enum, auto
 from typing import Any
 
 from distributed import Scheduler
-from distributed.scheduler import WorkerState
 
 from scalable.dask_compat.scheduler import (
     LostWorker,
@@ -58,7 +57,7 @@ class Cause(Enum):
     OUTSIDE = auto()
     #: It was stopped, by itself or by its backend, because its tasks used too much memory.
     MEMORY = auto()
-    #: Its walltime has ended, and the task had run for most of it.
+    #: Its walltime may have ended, and the task may have run for most of it.
     WALLTIME = auto()
 
 
@@ -116,7 +115,7 @@ class WorkerLosses(Listener):
             case Cause.MEMORY:
                 self._exceeded_memory(call, record, **facts)
             case Cause.WALLTIME:
-                self._reached_walltime(call, record, **facts)
+                self._reached_walltime(call, record)
 
     def _runs_again(self, call: LoggedTask, reason: RetryReason, worker: str | None) -> None:
         """Record that a task or a bundle has started in vain, or that its result was lost."""
@@ -138,14 +137,11 @@ class WorkerLosses(Listener):
         call: LoggedTask,
         record: WorkerRecord,
         *,
-        used: int,
-        limit: int,
-        others: int,
+        about: tuple[int, int, str, int],
         shown: Any,
         counts: bool,
     ) -> None:
         """Retry a task by its retry policy, or a limited number of times. Fail a bundle at once."""
-        about = used, limit, record.tag, others
         error = OutOfMemory(call.name, shown, 0, *about)
         retrying = getattr(self._scheduler, "retrying", None)
         again = retrying and retrying.out_of_memory(call.task, str(error), counts=counts)
@@ -158,10 +154,16 @@ class WorkerLosses(Listener):
             logger.info("%s", error)
             fail_ready_task(self._scheduler, call.task, error)
 
-    def _reached_walltime(
-        self, call: LoggedTask, record: WorkerRecord, *, ran_s: float, walltime_s: float
-    ) -> None:
+    def _reached_walltime(self, call: LoggedTask, record: WorkerRecord) -> None:
         """Warn about a task that used most of a worker's walltime. Fail it the next time."""
+        state, ran_s = record.state, 0.0
+        if record.walltime is None or state is None:
+            return
+        end, walltime_s = record.walltime
+        if call.task in state.executing:
+            ran_s = state.executing[call.task] + max(0.0, time.time() - state.last_seen)
+        if time.monotonic() < end - EARLY_S or ran_s < LARGE_PART * walltime_s:
+            return
         call.cut_off += 1
         error = WalltimeReached(call.name, record.name, call.cut_off - 1, ran_s, walltime_s)
         if call.cut_off >= MOST_CUT_OFF and call.bundle is None:
@@ -193,11 +195,10 @@ class WorkerLosses(Listener):
         if record is None or record.state is None:
             return
         calls = [call for key in lost.running if (call := self._log.find(key)) is not None]
-        if record.walltime is not None:
-            self._judge_walltime(record, record.state, calls, *record.walltime)
-            record.walltime = None
         for call in calls:
+            self._decide(call, record, Cause.WALLTIME)
             self._decide(call, record, Cause.LEFT if lost.expected else Cause.CRASH)
+        record.walltime = None
         for key in lost.computed:
             if (call := self._log.find(key)) is not None:
                 self._runs_again(call, RetryReason.RESULT_LOST, record.name)
@@ -205,23 +206,6 @@ class WorkerLosses(Listener):
             self._excuse(record)
         if record.exceeded_memory and record.keys:  # counted once Dask has reassigned its tasks
             asyncio.get_running_loop().call_soon(self.ended_for_memory, [record.name])
-
-    def _judge_walltime(
-        self,
-        record: WorkerRecord,
-        state: WorkerState,
-        calls: Iterable[LoggedTask],
-        end: float,
-        walltime_s: float,
-    ) -> None:
-        if time.monotonic() < end - EARLY_S:
-            return
-        since_s = max(0.0, time.time() - state.last_seen)
-        for call in calls:
-            ran_s = state.executing.get(call.task)
-            if ran_s is not None and ran_s + since_s >= LARGE_PART * walltime_s:
-                facts = {"ran_s": ran_s + since_s, "walltime_s": walltime_s}
-                self._decide(call, record, Cause.WALLTIME, **facts)
 
     def event(self, event: Event) -> None:
         reason = event.get("reason") or ""
@@ -286,7 +270,7 @@ class WorkerLosses(Listener):
             return
         record.counted = True
         self._scheduler.log_event(LEAVING_TOPIC, worker)
-        facts = {"used": used, "limit": limit, "others": len(keys) - 1, "shown": state.clean()}
+        facts = {"about": (used, limit, record.tag, len(keys) - 1), "shown": state.clean()}
         for call in map(self._log.find, keys):
             if call is not None and call.task.processing_on is state:
                 self._decide(call, record, Cause.MEMORY, **facts, counts=True)
@@ -301,8 +285,8 @@ class WorkerLosses(Listener):
             if not limit:
                 continue
             self._know(record.name, f"it used more than {as_written(limit)}", record.tag, limit)
-            facts = {"used": limit, "limit": limit, "others": len(record.keys) - 1}
+            about = limit, limit, record.tag, len(record.keys) - 1
+            facts: dict[str, Any] = {"about": about, "shown": record.name, "counts": False}
             for call in map(self._log.find, record.keys):
                 if call is not None and call.key in record.begun:
-                    facts_of = {**facts, "shown": record.name, "counts": False}
-                    self._decide(call, record, Cause.MEMORY, **facts_of)
+                    self._decide(call, record, Cause.MEMORY, **facts)

@@ -126,7 +126,7 @@ WAYS = {
     ),
     "is queued": (
         ["waiting", "queued", "processing", "memory"],
-        ["waiting", "ready", "dequeued", "ended"],
+        ["waiting", "ready", "ready", "ended"],
     ),
     "has no worker": (
         ["waiting", "no-worker", "processing", "memory"],
