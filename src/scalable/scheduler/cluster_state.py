@@ -72,6 +72,9 @@ class ClusterState:
         self.ending: str | None = None
         self.event_listeners: list[Callable[[Event], None]] = []
         self.on_change: Callable[[], None] = lambda: None
+        #: Monotonic time of the last report of a creator whose managers are other processes.
+        self.creator_seen: float | None = None
+        self._began = time.monotonic()
         self._was_ready = False
         self._gather_by: float | None = None
 
@@ -111,6 +114,14 @@ class ClusterState:
         """Map the tags of adaptive pools to their minimum and maximum."""
         pools = self.adaptation.pools.items()
         return {tag: (pool.minimum, pool.maximum) for tag, pool in pools}
+
+    def creator_lives(self) -> None:
+        self.creator_seen = time.monotonic()
+
+    def creator_silent_s(self) -> float:
+        """Return the seconds since the last report of the creator or of its own manager."""
+        seen = max((manager.last_seen for manager in self.managers), default=self._began)
+        return time.monotonic() - (seen if self.creator_seen is None else self.creator_seen)
 
     # Present workers ------------------------------------------------------------------------------
 

@@ -105,6 +105,7 @@ class Controller(ClusterState, SchedulerPlugin):
                 # Its result cannot be sent.
                 Handler.ADAPT: lambda **options: self.adapt(**options) and None,
                 Handler.END: self.end,
+                Handler.CREATOR_LIVES: self.creator_lives,
                 Handler.ATTACH: self.attach,
                 Handler.HEARTBEAT: self.heartbeat,
                 Handler.LEAVE: self.leave,

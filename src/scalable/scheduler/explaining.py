@@ -38,7 +38,7 @@ from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.protocol.pools import UNTAGGED, slots_of
 from scalable.scaling.task_model import Kind, TaskModel
 from scalable.scheduler.cluster_state import ClusterState, name_of
-from scalable.scheduler.overviews import KEPT, Overviews
+from scalable.scheduler.overviews import Overviews
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_log import TaskLog, failure_in, running_tasks
 from scalable.units import counted
@@ -441,8 +441,8 @@ class Explainer:
 
     def _forgotten(self, name: str, tags: Iterable[str]) -> TaskFacts:
         """Return the facts about tasks without futures by their key, key prefix or task name."""
-        rows = self._overviews.recent.latest("failures", KEPT["failures"])
-        rows = [row for row in rows if (row.get("details") or {}).get("task_id")]
+        failures = self._overviews.recent.failures()
+        rows = [row for row in failures if (row.get("details") or {}).get("task_id")]
         found = failed_tasks_named(name, rows, time.time())
         if found is not None:
             return found
@@ -626,7 +626,6 @@ class WaitingTasks:
     def __init__(self, facts: FactReader) -> None:
         self.scheduler, self._facts = facts.scheduler, facts
         self._silent: set[str] = set()
-        self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
         self._told: dict[str, _Told] = {}
 
@@ -644,15 +643,14 @@ class WaitingTasks:
         for task in islice(reversed(tasks_no_worker_takes(self.scheduler)), LOOKED_TASKS):
             groups.setdefault(_alike(task), []).append(task)
         self._name_silent_workers()
-        tags = {same: asked_tag(tasks[0], pools) for same, tasks in groups.items()}
-        self._waiting_since = {t: self._waiting_since.get(t, now) for t in tags.values()}
         said = self._said_at.items()
         self._said_at = {about: at for about, at in said if now - at < REPEAT_WORD_S}
         if not groups:
             self._told.clear()
         known, said_of = dict[str, PoolFacts](), dict[str, tuple[Cause, list[TaskState]]]()
-        for same, tasks in groups.items():
-            if now - self._waiting_since[tags[same]] < WAIT_BEFORE_WORD_S:
+        for tasks in groups.values():
+            since = since_no_worker(self.scheduler, tasks[-1])
+            if since is None or now - since < WAIT_BEFORE_WORD_S:
                 continue
             facts = self._facts.task(tasks[0], pools, known)
             if facts.state != "no-worker":

@@ -11,12 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distributed import Scheduler
-
 from scalable.errors import ClusterError
 from scalable.model import PoolStatus
 from scalable.pricing.budget import Ceiling
-from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import (
     AttachAnswer,
     Attachment,
@@ -189,33 +186,6 @@ class AttachedManagers:
     def silent(self, grace_s: float, now: float) -> set[str]:
         """Return the ids of managers without a heartbeat for more than ``grace_s`` seconds."""
         return {n for n, m in self._managers.items() if now - m.last_seen > grace_s}
-
-
-# Reports of the creator ---------------------------------------------------------------------------
-
-
-class CreatorReports:
-    """Time of the last report of a cluster's creator."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._made_at = time.monotonic()
-        self._last: float | None = None
-        offer(scheduler, {Handler.CREATOR_LIVES: self.lives})
-
-    def lives(self) -> None:
-        self._last = time.monotonic()
-
-    @property
-    def is_apart(self) -> bool:
-        """True if the creator sends its own reports, because the managers are other processes."""
-        return self._last is not None
-
-    def silent_s(self, managers: AttachedManagers) -> float:
-        """Return the seconds since the last report of the creator or of its own manager."""
-        if self._last is not None:
-            return time.monotonic() - self._last
-        seen = max((manager.last_seen for manager in managers), default=self._made_at)
-        return time.monotonic() - seen
 
 
 # Desired counts -----------------------------------------------------------------------------------

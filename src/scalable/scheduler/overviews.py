@@ -91,10 +91,9 @@ class RecentEvents:
             self._samples = self._samples[::2]
             self._samples_apart_s = 2 * apart_s
 
-    def latest(self, kind: str, count: int) -> list[Any]:
-        """Return the last events of one kind, the newest first."""
-        events = reversed(self._kept[kind])
-        return [event for _, (_, event) in zip(range(count), events, strict=False)]
+    def failures(self) -> list[dict[str, Any]]:
+        """Return the kept failures, the newest first."""
+        return [row for _, row in reversed(self._kept["failures"])]
 
     def since(self, seq: int, kinds: frozenset[str] = KINDS) -> Events:
         """Return the given kinds of events after a number. An unknown number counts as 0."""

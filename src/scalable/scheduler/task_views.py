@@ -19,7 +19,7 @@ from scalable.model.overview import TaskView
 from scalable.protocol.failures import shown_arguments
 from scalable.protocol.handlers import Handler, WorkerCalls, offer
 from scalable.scheduler.explaining import Explainer
-from scalable.scheduler.overviews import KEPT, RecentEvents
+from scalable.scheduler.overviews import RecentEvents
 from scalable.scheduler.task_log import TaskLog, running_tasks
 
 logger = logging.getLogger("scalable.scheduler")
@@ -139,7 +139,7 @@ class TaskViews:
         return told
 
     def _failure(self, key: str, position: int | None) -> dict[str, Any] | None:
-        for row in self._recent.latest("failures", KEPT["failures"]):
+        for row in self._recent.failures():
             details: Mapping[str, Any] = row.get("details") or {}
             if details.get("task_id") != key or details.get("position") != position:
                 continue

@@ -134,7 +134,7 @@ class WorkerRecords:
 
     # Hooks of the scheduler -----------------------------------------------------------------------
 
-    def connected(self, worker: WorkerState) -> WorkerRecord:
+    def connected(self, worker: WorkerState) -> None:
         record = self.of(str(worker.name))
         self._others.pop(record.name, None)
         self._connected[record.name] = record
@@ -147,13 +147,12 @@ class WorkerRecords:
         record.tag, record.memory_limit = next(iter(worker.resources), ""), worker.memory_limit
         if record.dismissed_at == worker.address:
             record.dismissed_at = ""
-        return record
 
-    def lost(self, lost: LostWorker) -> WorkerRecord | None:
+    def lost(self, lost: LostWorker) -> None:
         """Record how a connected worker leaves, before Dask moves its tasks."""
         record = self._at.get(lost.address)
         if record is None or record.state is None:
-            return None
+            return
         record.withheld = False
         if lost.dismissed:
             self.dismiss(lost.address)
@@ -166,7 +165,6 @@ class WorkerRecords:
             logger.debug("worker %s is lost with %d tasks", record.name, len(lost.running))
             if lost.running:
                 record.lost_at_work = lost.address
-        return record
 
     def left(self, address: str) -> None:
         """Record that a worker is no longer connected."""

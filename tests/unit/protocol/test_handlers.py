@@ -9,7 +9,6 @@ import pytest
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.pools import Attachment
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.managers import CreatorReports
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.scheduler.recorder import RunFiles
 
@@ -75,7 +74,6 @@ def offered():
         scheduler = PoolScheduler(dashboard=False, dashboard_address=None)
         controller = Controller(scheduler)
         RunFiles(scheduler, Path(), lambda: None)
-        CreatorReports(scheduler)
         await controller.close()
         return dict(scheduler.handlers)
 

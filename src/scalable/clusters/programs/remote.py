@@ -35,7 +35,6 @@ from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.records.packing import path_of, record_in, unpack
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.managers import CreatorReports
 from scalable.scheduler.stream_relay import StreamRelay
 from scalable.units import parse_duration
 
@@ -94,29 +93,25 @@ async def _beside(
     close: Callable[[], None],
 ) -> None:
     """Run the tunnels' relay, and watch for the creator's death, until cancelled."""
-    creator = CreatorReports(controller.scheduler)
     relay = StreamRelay(get_address_host_port(controller.scheduler.address), **relaying)
     relay.start()
     logger.info("the scheduler listens at %s", controller.scheduler.address)
     try:
-        await end_if_abandoned(after_s, controller, creator, close)
+        await end_if_abandoned(after_s, controller, close)
         await asyncio.Event().wait()
     finally:
         await asyncio.to_thread(relay.close)
 
 
 async def end_if_abandoned(
-    after_s: float | None,
-    controller: Controller,
-    creator: CreatorReports,
-    close: Callable[[], None],
+    after_s: float | None, controller: Controller, close: Callable[[], None]
 ) -> None:
     """Stop the cluster after its creator has been silent for ``after_s`` seconds (None: never)."""
     while after_s is not None:
         await asyncio.sleep(ABANDONED_POLL_S)
-        if creator.silent_s(controller.managers) > after_s:
+        if controller.creator_silent_s() > after_s:
             controller.end(f"its creator has not reported for {after_s:g} s: it has ended")
-            if not creator.is_apart:
+            if controller.creator_seen is None:
                 close()  # its managers died with it: do not wait for them
             return
 
