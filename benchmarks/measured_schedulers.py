@@ -53,9 +53,8 @@ from scalable.records import ClusterDirectory
 from scalable.scheduler.adaptation import PoolAdaptive, Workload
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.explaining import Explainer
-from scalable.scheduler.overviews import Overviews
+from scalable.scheduler.overviews import NameCounts, Overviews
 from scalable.scheduler.recorder import Recorder
-from scalable.scheduler.task_counts import NameCounts
 from scalable.scheduler.task_log import EVENTS, Listener, TaskLog
 from scalable.watch.dashboard import routes
 from simulated_workers import SimulatedWorkers, collect_seldom, open_many_files

@@ -64,7 +64,7 @@ BOUNDED = {
     "scalable.scheduler.worker_records.WorkerRecord.reason": 4 * WORKERS,
     "scalable.scheduler.worker_records.WorkerRecords._at": 2 * WORKERS,
     "scalable.scheduler.worker_records.WorkerRecords._others": WORKERS,
-    "scalable.scheduler.task_counts.NameRow.counted": 4 * KINDS * 6,
+    "scalable.scheduler.overviews.NameRow.counted": 4 * KINDS * 6,
     "scalable.scheduler.overviews.RecentEvents._samples": 3 * (KEPT_SAMPLES + 1),
     "scalable.scheduler.task_log.Forgotten": KEPT_ENDED,
     "scalable.scheduler.task_log.LostBundle": KEPT_ENDED,

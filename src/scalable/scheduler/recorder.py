@@ -9,10 +9,10 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
@@ -23,6 +23,7 @@ from scalable.protocol.events import failure_event, worker_event
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import SHARES, Measured
 from scalable.runs.calls import RERUN, RetryReason
+from scalable.runs.directory import RunDirectory
 from scalable.scheduler.task_log import (
     EndedTask,
     GivenUp,
@@ -49,19 +50,12 @@ LISTED_TASKS = 20
 NOT_MEASURED = Measured()
 
 
-class RunWriter(Protocol):
-    """Destination of rows, such as the directory of a run."""
-
-    def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
-        """Add rows (mappings or encoded lines) to a stream such as ``tasks``."""
-
-
 class Recorder(Listener):
     """Writes a run's rows from the events of a scheduler's task log.
     ``tags`` are the pools' tags.
     """
 
-    def __init__(self, scheduler: Scheduler, run: RunWriter, tags: Iterable[str]) -> None:
+    def __init__(self, scheduler: Scheduler, run: RunDirectory, tags: Iterable[str]) -> None:
         self.scheduler = scheduler
         self._run = run
         self._tags = frozenset(tags)

@@ -1,7 +1,7 @@
 """Rows of task names for readers that record them over time."""
 
-from scalable.scheduler import task_counts
-from scalable.scheduler.task_counts import LASTING_ROWS, NameCounts
+from scalable.scheduler import overviews
+from scalable.scheduler.overviews import LASTING_ROWS, NameCounts
 from unit.scheduler.test_task_log import FakeScheduler
 
 
@@ -10,7 +10,7 @@ def lasting(counts, names):
 
 
 def test_no_name_moves_to_another_row_while_names_come(monkeypatch):
-    monkeypatch.setattr(task_counts, "LASTING_ROWS", 3)
+    monkeypatch.setattr(overviews, "LASTING_ROWS", 3)
     counts, names, before = NameCounts(FakeScheduler()), [], []
     for number in range(40):
         names.append(f"{chr(97 + number % 26)}-{number}")
@@ -26,6 +26,6 @@ def test_the_number_of_lasting_rows_is_bounded():
 
 
 def test_names_with_the_same_beginning_share_a_row_after_the_first_ones(monkeypatch):
-    monkeypatch.setattr(task_counts, "LASTING_ROWS", 1)
+    monkeypatch.setattr(overviews, "LASTING_ROWS", 1)
     found = lasting(NameCounts(FakeScheduler()), ["fit", "load-1", "load-2"])
     assert found == ["fit", "load-*", "load-*"]

@@ -8,8 +8,8 @@ from distributed.scheduler import KilledWorker
 
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.scheduler.bundle_relay import BundleRelay
+from scalable.scheduler.overviews import NameCounts
 from scalable.scheduler.recorder import Recorder
-from scalable.scheduler.task_counts import NameCounts
 from scalable.scheduler.task_log import TaskLog
 from unit.scheduler.test_task_log import FakeScheduler, Rows
 

@@ -14,8 +14,8 @@ from scalable.protocol.measured import (
     addition,
     cache_addition,
 )
-from scalable.scheduler import task_counts, task_log
-from scalable.scheduler.task_counts import NameCounts
+from scalable.scheduler import overviews, task_log
+from scalable.scheduler.overviews import NameCounts
 from scalable.scheduler.task_log import TaskLog
 from unit.scheduler.test_task_log import FakeScheduler
 
@@ -62,7 +62,7 @@ def test_found_calls_of_a_bundle_did_not_run(scheduler):
 
 
 def test_many_names_are_summed_up_by_their_beginning(scheduler, monkeypatch):
-    monkeypatch.setattr(task_counts, "KEPT_NAMES", 10)
+    monkeypatch.setattr(overviews, "KEPT_NAMES", 10)
     counts = NameCounts(scheduler)
     for number in range(300):
         scheduler.add(f"k{number}", {TASK_ANNOTATION: f"{'xyz'[number % 3]}-{number}"})
