@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Container, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -41,31 +41,27 @@ GATHER_S = 10.0
 Running = Mapping[str, Mapping[str, int]]
 
 
+@dataclass(eq=False, repr=False)
 class ClusterState:
     """Desired and present workers of one cluster, its managers, limits and adaptive pools.
     ``on_change`` is called often, from any thread, when the status may have changed.
     """
 
+    scheduler: Scheduler
+    demand: Demand = field(default_factory=Demand)
+    managers: AttachedManagers = field(default_factory=AttachedManagers)
+    _: KW_ONLY
+    lifetime: Lifetime = field(default_factory=Lifetime)
+    #: Closes the scheduler of a detached cluster.
+    close_with: Callable[[], Any] | None = None
+    #: Number of managers that the creator of the cluster has started.
+    expected: int = 0
     #: The :class:`~scalable.scheduler.adaptation.Adaptation` of the cluster.
-    adaptation: Any
+    adaptation: Any = field(init=False)
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        demand: Demand | None = None,
-        managers: AttachedManagers | None = None,
-        *,
-        lifetime: Lifetime | None = None,
-        expected: int = 0,
-    ) -> None:
-        self.scheduler = scheduler
-        self.demand = demand or Demand()
-        self.managers = AttachedManagers() if managers is None else managers
-        self.lifetime = lifetime or Lifetime()
-        self.removals = WorkerRemovals(scheduler)
-        self.spending = Spending(scheduler, self.demand, self.managers)
-        #: Number of managers that the creator of the cluster has started.
-        self.expected = expected
+    def __post_init__(self) -> None:
+        self.removals = WorkerRemovals(self.scheduler)
+        self.spending = Spending(self.scheduler, self.demand, self.managers)
         #: Workers of each tag that are starting.
         self.starts = defaultdict[str, Starts](Starts)
         #: Reason why the cluster is stopping, or None.

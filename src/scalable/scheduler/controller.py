@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
@@ -44,24 +44,15 @@ TELL_S = 0.02
 
 
 class Controller(ClusterState, SchedulerPlugin):
-    """Plugin that keeps the desired worker counts and the managers, and logs why tasks wait.
-    ``close_with`` closes the scheduler of a detached cluster. ``on_change`` is called often, from
-    any thread, when the status may have changed.
-    """
+    """Plugin that keeps the desired worker counts and the managers, and logs why tasks wait."""
 
     name = CONTROLLER
     idempotent = True
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        *parts: Any,
-        close_with: Callable[[], Any] | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(scheduler, *parts, **options)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        scheduler = self.scheduler
         self.event_listeners.append(WorkerLosses.of(scheduler).event)
-        self._close_with = close_with
         self._end_by = 0.0
         self._lost_managers: set[str] = set()
         self.overviews = Overviews(self)
@@ -128,7 +119,7 @@ class Controller(ClusterState, SchedulerPlugin):
         self._sampling.stop()
         self.adaptation.end(*self.adaptation.pools)
         self.removals.abandon()
-        self.spending.end()
+        self.spending.write_rows(last=True)
 
     # For clients --------------------------------------------------------------------------------
 
@@ -161,7 +152,7 @@ class Controller(ClusterState, SchedulerPlugin):
 
     def end(self, reason: str = "it was stopped on request") -> None:
         """Stop the managers, then the scheduler. Raises ClusterError for an embedded cluster."""
-        if self._close_with is None:
+        if self.close_with is None:
             raise ClusterError(
                 "this cluster cannot be stopped from outside: it stops with the process that "
                 "started it"
@@ -261,14 +252,14 @@ class Controller(ClusterState, SchedulerPlugin):
         self._waiting.look(pools)
         self.share(now, running)
         self.removals.drain(self._unmanaged(now))
-        if self._close_with is not None and self.ending is None:
+        if self.close_with is not None and self.ending is None:
             reason = self.lifetime.look(self.scheduler, self.demand.changed_at)
             if reason is not None:
                 self.end(reason)
         left = any(manager.state(now) != "lost" for manager in self.managers)
-        if self.ending is not None and (now > self._end_by or not left) and self._close_with:
+        if self.ending is not None and (now > self._end_by or not left) and self.close_with:
             logger.debug("the scheduler closes: %s", self.ending)
-            self._close_with()
+            self.close_with()
         self.on_change()
 
     def _unmanaged(self, now: float) -> dict[str, str]:

@@ -425,11 +425,9 @@ class Explainer:
         task = self._scheduler.tasks.get(key)
         if task is None:
             return self._forgotten(str(key), statuses)
-        if task.state != "processing":
-            return self.facts.task(task, statuses)
         state, lends = (await self._states([task])).get(key, ("", False))
         facts = self.facts.task(task, statuses)
-        if task.state != "processing":  # it has finished since
+        if task.state != "processing":
             return facts
         exact = _ON_WORKER.get(state, facts.state)
         if exact == "running" != facts.state:

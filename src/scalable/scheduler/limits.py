@@ -157,16 +157,6 @@ class Spending:
     def left(self, manager: str) -> None:
         self._record(self._meter.leave(manager, self._clock()))
 
-    def end(self) -> None:
-        """Count the costs of all machines up to now, and write the last rows."""
-        if self._ended or not self.counts:
-            return
-        self._ended = True
-        now = self._clock()
-        self._meter.look(self._working(), now)
-        self._record(self._meter.end(now))
-        self._tell([self._of_scheduler(now)])
-
     # The budget -----------------------------------------------------------------------------------
 
     def set_budget(self, amount: float) -> dict[str, Any]:
@@ -186,19 +176,23 @@ class Spending:
         if not self.counts:
             return
         now = self._clock()
-        self._meter.look(self._working(), now)
         if now - self._rows_at >= ROWS_INTERVAL_S:
             self.write_rows()
+        else:
+            self._meter.look(self._working(), now)
         self._judge(pools)
 
-    def write_rows(self) -> None:
-        """Write a row with the costs so far for each machine that keeps running."""
+    def write_rows(self, *, last: bool = False) -> None:
+        """Write a row with the costs so far for each machine. ``last`` ends the count."""
         if self._ended or not self.counts:
             return
-        now = self._rows_at = self._clock()
+        self._ended, now = last, self._clock()
+        self._rows_at = now
         self._meter.look(self._working(), now)
-        self._record(self._meter.bills())
-        self._tell([self._of_scheduler(now)])
+        self._record(self._meter.end(now) if last else self._meter.bills())
+        cost = self._meter.scheduler_cost(now)
+        used_s = now - self._meter.began
+        self._tell([billed("scheduler", "", "", used_s, cost.cost, cost.idle, self.budget)])
 
     def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
         before = self._demand.ceiling
@@ -263,11 +257,6 @@ class Spending:
     def _working(self) -> dict[str, bool]:
         workers = self._scheduler.workers.values()
         return {str(ws.name): bool(ws.processing) for ws in workers}
-
-    def _of_scheduler(self, now: float) -> Event:
-        cost = self._meter.scheduler_cost(now)
-        used_s = now - self._meter.began
-        return billed("scheduler", "", "", used_s, cost.cost, cost.idle, self.budget)
 
     def _record(self, bills: Iterable[Bill]) -> None:
         self._tell(

@@ -58,6 +58,8 @@ class LoggedTask:
     ready_at: float | None = None
     #: Why the task runs again, and the name of a lost worker. None for the first run.
     again: tuple[RetryReason, str | None] | None = None
+    #: The same for its last repetition, also once a reader has taken note of it.
+    repeated: tuple[RetryReason, str | None] | None = None
     #: Last values of the profile, and facts about the failure, of its last attempt.
     profile: tuple[Any, ...] | None = None
     failure: dict[str, Any] | None = None
@@ -112,7 +114,7 @@ class LoggedTask:
 
     def begin_again(self, reason: RetryReason, worker: str | None = None) -> None:
         self.tries += 1
-        self.again = reason, worker
+        self.again = self.repeated = reason, worker
 
     def routed_anew(self) -> None:
         """Drop the cached slots after the task was routed to another pool."""

@@ -121,8 +121,8 @@ class TaskViews:
         told["bundle"] = 0 if call.bundle is None else call.calls
         began = task.processing_on is not None or task.state in ("memory", "erred")
         told["tries"] = call.tries + began
-        if call.again is not None:
-            reason, lost = call.again
+        if call.repeated is not None:
+            reason, lost = call.repeated
             told["again"] = f"{reason}: {lost}" if lost else str(reason)
         if task.processing_on is not None:
             told["worker"] = str(task.processing_on.name)

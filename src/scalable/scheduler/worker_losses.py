@@ -181,7 +181,8 @@ class WorkerLosses(Listener):
     def bundle_submitted(self, call: LoggedTask) -> None:
         """Record that a bundle resends tasks that started in a lost bundle."""
         if (before := self._before(call)) is not None:
-            call.tries, call.again = before.tries, (before.reason, before.worker)
+            call.tries = before.tries
+            call.again = call.repeated = before.reason, before.worker
             # Until it has started, its tasks run again for the same reason.
             call.lost = before
 

@@ -306,6 +306,14 @@ def test_only_the_latest_forgotten_tasks_are_kept(scheduler, monkeypatch):
     assert log.profile("z")["duration_s"] == 2.0
 
 
+def test_the_reason_of_a_repetition_is_known_after_it_was_recorded(scheduler, recorder):
+    scheduler.add("x")
+    scheduler.send("x")
+    scheduler.move("x", "waiting", "processing", "erred", "released", "waiting", "processing")
+    call = TaskLog.of(scheduler).call("x")
+    assert (call.again, call.repeated) == (None, ("retried by the user", None))
+
+
 def test_submitted_again_a_task_keeps_its_attempts(scheduler):
     scheduler.add("x")
     scheduler.send("x")
