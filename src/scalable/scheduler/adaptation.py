@@ -21,7 +21,7 @@ from scalable.scaling.policy import Claim, PoolObjective, PoolScaler, TargetDura
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy, PoolView
 from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, Slots, coming
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
-from scalable.scheduler.cluster_state import ClusterState
+from scalable.scheduler.cluster_state import ClusterState, backlog_of
 from scalable.scheduler.task_log import (
     READY,
     EndedTask,
@@ -139,12 +139,6 @@ class Workload(Listener):
         for task, elapsed in running_tasks(worker):
             if (call := self._ready.get(task.key)) is not None:
                 yield call, elapsed
-
-    def in_clients(self, tag: str) -> Counter[Kind]:
-        """Return the slots needed by a tag's tasks that are queued in clients, by kind."""
-        relay = getattr(self.scheduler, "relay", None)
-        waiting = relay.backlog(tag) if relay is not None else {}
-        return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})
 
     def outlooks(self, tag: str, slots: Mapping[str, Any], startup_s: float) -> list[Outlook]:
         """Return the outlooks (possible durations) on a tag's tasks. Empty if none is blocked."""
@@ -291,7 +285,9 @@ class Adaptation:
             self._workload = Workload(cluster.scheduler, self.model)
         workload, wanted = self._workload, pools[tag].wanted
         running: dict[Kind, list[float]] = {}
-        queued = Counter(workload.ready_calls.get(tag, {})) + workload.in_clients(tag)
+        queued = Counter(workload.ready_calls.get(tag, {}))
+        for name, slots in backlog_of(cluster.scheduler, tag).items():
+            queued[Kind(tag, name, size_bucket(0))] += slots
         busy = idle = 0
         for worker in cluster.workers(tag, pools):
             leaving = cluster.removals.drains(worker)

@@ -32,6 +32,12 @@ def name_of(task: TaskState) -> str:
     return short_name(str((task.annotations or {}).get(TASK_ANNOTATION) or task.prefix.name))
 
 
+def backlog_of(scheduler: Scheduler, tag: str) -> Mapping[str, int]:
+    """Return the slots needed by a tag's tasks that are queued in clients, by task name."""
+    relay = getattr(scheduler, "relay", None)
+    return {} if relay is None else relay.backlog(tag)
+
+
 #: Seconds to wait, once the first manager is attached, for the other expected managers. Only then
 #: are the desired counts divided among the managers.
 GATHER_S = 10.0

@@ -37,7 +37,7 @@ from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.protocol.pools import UNTAGGED, slots_of
 from scalable.scaling.task_model import Kind, TaskModel
-from scalable.scheduler.cluster_state import ClusterState, name_of
+from scalable.scheduler.cluster_state import ClusterState, backlog_of, name_of
 from scalable.scheduler.overviews import Overviews
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_log import TaskLog, failure_in, running_tasks
@@ -95,7 +95,10 @@ class FactReader:
         if status is None and workers:  # workers that no manager has started
             slots = max(_capacity(ws, tag) for ws in workers)
             status = PoolStatus(wanted=len(workers), running=len(workers), slots=slots)
-        working = [ws for ws in workers if not cluster.removals.drains(ws)]
+        leaving = {
+            str(ws.name): cluster.removals.why(ws) for ws in workers if cluster.removals.drains(ws)
+        }
+        working = [ws for ws in workers if str(ws.name) not in leaving]
         if status is not None:  # managers' reports arrive later than workers
             here = max(status.running, len(working) - status.suspended)
             status = replace(status, running=here)
@@ -131,11 +134,7 @@ class FactReader:
             limited_by=getattr(scheduler, "limited_by", "max_workers"),
             launching_s=starts.longest_s(now),
             usual_start_s=starts.typical_s(min(expected, default=0.0)) or None,
-            leaving={
-                str(ws.name): cluster.removals.why(ws)
-                for ws in workers
-                if cluster.removals.drains(ws)
-            },
+            leaving=leaving,
             paused=tuple(str(ws.name) for ws in working if ws.status is Status.paused),
             busy_slots=busy,
             slots=sum(_capacity(ws, tag) for ws in working),
@@ -507,10 +506,9 @@ class Explainer:
             if len(found) == SHOWN_GROUPS:
                 break
         await pace.cooperative_yield()
-        if (relay := getattr(self._scheduler, "relay", None)) is not None:
-            for of, pool in pools.items():
-                for name, count in relay.backlog(of).items():
-                    found.append(TaskFacts(name, name, of, "backlog", count=count, pool=pool))
+        for of, pool in pools.items():
+            for name, count in backlog_of(self._scheduler, of).items():
+                found.append(TaskFacts(name, name, of, "backlog", count=count, pool=pool))
         return [*found, *self._blocked(statuses, tag, pools)]
 
     async def _queued(self, pace: Pace) -> AsyncIterator[TaskState]:

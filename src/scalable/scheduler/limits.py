@@ -195,27 +195,25 @@ class Spending:
         self._tell([billed("scheduler", "", "", used_s, cost.cost, cost.idle, self.budget)])
 
     def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
-        before = self._demand.ceiling
-        spent = self._spent()
-        charged = self._meter.units()
+        demand, spent, charged = self._demand, self._spent(), self._meter.units()
+        before, budget = demand.ceiling, self.budget
         present = {t: max(charged.get(t, 0), pool.running) for t, pool in pools.items()}
-        ceiling = next_ceiling(
-            before, self.budget, spent, wanted=self._demand.totals, present=charged | present
-        )
-        held, way_out = self._demand.held, self._demand.way_out
-        reached = self.budget, ceiling.stage
-        if reached != self._worded:  # otherwise clients would be notified of each cent
-            held, way_out = self._words(spent, ceiling.stage), self._way_out(spent)
-        self._demand.limit(ceiling, held, way_out)
-        more = ceiling.stage is not before.stage and before.stage is not Stage.SPENT
-        if reached != self._worded and held is not None and more:
+        present = charged | present
+        ceiling = next_ceiling(before, budget, spent, wanted=demand.totals, present=present)
+        if (budget, ceiling.stage) == self._worded:
+            # The words stay, or clients would be notified of each cent.
+            demand.limit(ceiling, demand.held, demand.way_out)
+            return
+        self._worded = budget, ceiling.stage
+        held, way_out = self._words(spent, ceiling.stage), self._way_out(spent)
+        demand.limit(ceiling, held, way_out)
+        if held is not None and before.stage not in (ceiling.stage, Stage.SPENT):
             logger.warning("%s; %s", held, way_out)
             event = {"clients": [], "words": f"{held}; {way_out}"}
             self._scheduler.log_event(WAITING_TOPIC, event)
             spent_all = ceiling.stage is Stage.SPENT
-            reached_class = "BudgetSpent" if spent_all else "BudgetNearlySpent"
-            self._tell([failure_event(reached_class, held, phase="run")])
-        self._worded = reached
+            failure_class = "BudgetSpent" if spent_all else "BudgetNearlySpent"
+            self._tell([failure_event(failure_class, held, phase="run")])
 
     def _words(self, spent: float, stage: Stage) -> str | None:
         if self.budget is None or stage is Stage.OPEN:

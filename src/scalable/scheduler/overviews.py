@@ -35,7 +35,7 @@ from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import UNTAGGED
 from scalable.runs.calls import FOUND
 from scalable.scaling.remaining import RemainingCalls, RemainingPool, predict_rest
-from scalable.scheduler.cluster_state import ClusterState, name_of
+from scalable.scheduler.cluster_state import ClusterState, backlog_of, name_of
 from scalable.scheduler.recorder import failure_rows
 from scalable.scheduler.task_log import (
     READY,
@@ -309,14 +309,6 @@ class NameCounts(Listener):
             if call.bundle is None or call.is_cancelled_bundle:
                 row.phases[_CANCELLED] += count
 
-    def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
-        """Count all unfinished tasks as cancelled, because a restart drops them."""
-        for call in self._log:
-            if call.counted is not None and call.counted[1] in (_BLOCKED, _READY):
-                row, phase, count = call.counted
-                row.phases[phase] -= count
-                row.phases[_CANCELLED] += count
-
     def _put(self, call: LoggedTask, phase: int) -> NameRow | None:
         """Count a task in a phase, and return its row, or None for a known result."""
         row: NameRow
@@ -574,12 +566,9 @@ class Overviews(Listener):
             yield RunningTask(str(task.key), name, call.tag, place, round(elapsed, 3), calls_in)
 
     def _backlog(self, pools: Mapping[str, Any]) -> Counter[NameRow]:
-        relay = getattr(self._scheduler, "relay", None)
         queued: Counter[NameRow] = Counter()
-        if relay is None:
-            return queued
         for tag in [*pools, UNTAGGED]:
-            for name, slots in relay.backlog(tag).items():
+            for name, slots in backlog_of(self._scheduler, tag).items():
                 queued[self._names.row_for(name, tag or None)] += slots
         return queued
 

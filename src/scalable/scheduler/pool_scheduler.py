@@ -63,7 +63,6 @@ from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_log import TaskLog
-from scalable.scheduler.worker_losses import WorkerLosses
 from scalable.scheduler.worker_records import Stage
 
 logger = logging.getLogger("scalable.scheduler")
@@ -144,7 +143,6 @@ class PoolScheduler(
         self.checkpoints = CheckpointPlace(self)
         self.image_versions = ImageVersions.of_this_process()
         self.retrying, log = Retrying(self), TaskLog.of(self)
-        self.worker_losses = WorkerLosses(self)
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)

@@ -9,7 +9,7 @@ import pickle
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -172,28 +172,22 @@ class Forgotten(NamedTuple):
     lost: LostBundle | None
 
 
+@dataclass(slots=True, eq=False)
 class EndedTask:
     """Finished task: either its result is in memory, or it failed."""
 
-    __slots__ = (
-        "_details", "_failures", "call", "measured", "measurements", "succeeded", "worker"
-    )  # fmt: skip
+    call: LoggedTask
+    succeeded: bool
+    _details: Mapping[str, Any]
+    worker: str | None = None
+    measured: Measured = field(init=False)
+    #: Measurements of the Dask task by their keys in the rows of ``tasks.jsonl``.
+    measurements: dict[str, float | None] = field(init=False)
+    _failures: tuple[FailedCall, ...] | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        call: LoggedTask,
-        succeeded: bool,
-        details: Mapping[str, Any],
-        worker: str | None = None,
-    ) -> None:
-        self.call = call
-        self.succeeded = succeeded
-        self.worker = worker
-        self.measured: Measured = measured(startstops(details))
-        #: Measurements of the Dask task by their keys in the rows of ``tasks.jsonl``.
-        self.measurements = self._measurements(details.get("nbytes"))
-        self._details = details
-        self._failures: tuple[FailedCall, ...] | None = None
+    def __post_init__(self) -> None:
+        self.measured = measured(startstops(self._details))
+        self.measurements = self._measurements(self._details.get("nbytes"))
 
     def _measurements(self, nbytes: int | None) -> dict[str, float | None]:
         began, ended, transfer_s, cpu_s, peak_memory, *_ = self.measured
@@ -239,17 +233,30 @@ class EndedTask:
         return self._failures
 
     def _failed_calls(self) -> list[FailedCall]:
-        if self.measured.bundle is not None:
-            return failed_calls(self.measured.bundle, self.worker, self.call.tries)
-        if self.call.task.exception_blame is not self.call.task:
+        call, bundle = self.call, self.measured.bundle
+        if bundle is not None:
+            # Of a single task the number of attempts is known.
+            tries = {"tries": call.tries + 1} if call.tries and bundle["calls"] == 1 else {}
+            return [
+                FailedCall(
+                    failure["failure_class"],
+                    failure["message"],
+                    failure["traceback"],
+                    FailureDetails.from_dict({"worker": self.worker, **failure, **tries}),
+                    failure.get("position"),
+                    failure.get("count", 1),
+                )
+                for failure in bundle["failures"]
+            ]
+        if call.task.exception_blame is not call.task:
             return []
         name, message = self.failure()
-        if runs_again(name, is_bundle=self.call.bundle is not None):
+        if runs_again(name, is_bundle=call.bundle is not None):
             return []
         details = {"worker": self.worker, **(self.measured.failure or {})}
-        told = FailureDetails.from_dict(details | {"tries": self.call.tries + 1})
-        count = int((self.call.bundle or {}).get("calls", 1))
-        return [FailedCall(name, message, self._details.get("traceback_text"), told, count=count)]
+        told = FailureDetails.from_dict(details | {"tries": call.tries + 1})
+        traceback = self._details.get("traceback_text")
+        return [FailedCall(name, message, traceback, told, count=call.calls)]
 
     def failure(self) -> tuple[str, str]:
         return failure_in(self._details)
@@ -286,10 +293,7 @@ class Listener:
         """Handle a task that was released before it succeeded or failed."""
 
     def forgotten(self, call: LoggedTask) -> None:
-        """Handle a task that the scheduler forgets because it is no longer needed."""
-
-    def restarted(self, scheduler: Scheduler) -> None:
-        """Handle a start or restart of the scheduler, which drops all tasks and metadata."""
+        """Handle a task that the scheduler forgets: it is not needed, or all tasks are dropped."""
 
     def worker_added(self, worker: WorkerState) -> None:
         """Handle a worker that has connected."""
@@ -509,12 +513,10 @@ class TaskLog(SchedulerPlugin):
 
     # Scheduler and workers ----------------------------------------------------------------------
 
-    async def start(self, scheduler: Scheduler) -> None:
-        """Send ``restarted``, because a starting scheduler drops earlier metadata."""
-        self.restart(scheduler)
-
-    def restart(self, scheduler: Scheduler) -> None:
-        _tell(self._told["restarted"], scheduler)
+    def restart(self, scheduler: Scheduler) -> None:  # noqa: ARG002
+        """Forget all tasks, which a restart of the scheduler has dropped."""
+        for call in self._calls.values():
+            _tell(self._told["forgotten"], call)
         self._calls.clear()
         self._ended.clear()
 
@@ -583,24 +585,6 @@ class GivenUp(NamedTuple):
 def runs_again(failure_class: str, *, is_bundle: bool) -> bool:
     """Return whether a failed Dask task is a bundle whose tasks the client resends."""
     return is_bundle and failure_class in _OF_LOST_WORKERS
-
-
-def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -> list[FailedCall]:
-    """Return a bundle's failed tasks from its entry in the timings (``BundleCounts.entry``)."""
-    failed = [
-        FailedCall(
-            failure["failure_class"],
-            failure["message"],
-            failure["traceback"],
-            FailureDetails.from_dict({"worker": worker, **failure}),
-            failure.get("position"),
-            failure.get("count", 1),
-        )
-        for failure in bundle["failures"]
-    ]
-    if lost and bundle["calls"] == 1:
-        return [replace(f, details=replace(f.details, tries=lost + 1)) for f in failed]
-    return failed
 
 
 def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:

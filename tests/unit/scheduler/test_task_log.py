@@ -247,7 +247,7 @@ def test_nothing_is_kept_of_calls_that_are_forgotten_or_dropped_by_a_restart(sch
     scheduler.tasks.clear()
     ledger.restart(scheduler)
     assert not ledger._calls
-    assert notes.names()[-1] == "restarted"
+    assert notes.names()[-1] == "forgotten"
 
 
 # Listeners ----------------------------------------------------------------------------------------

@@ -118,6 +118,15 @@ def test_a_submitted_call_counts_once_until_it_is_released(calls):
     assert calls.workload.submitted_calls == {"a": 2}
 
 
+def test_a_restart_leaves_no_calls(calls):
+    for key in "xy":
+        calls.add(key)
+    calls.move("x", "processing")
+    calls.ledger.restart(calls.scheduler)
+    assert not calls.workload.ready_calls["a"]
+    assert not calls.workload.graph
+
+
 @pytest.mark.parametrize(("free", "elapsed"), [(3, [8.0, 0.5, 0.5]), (2, [8.0, 0.5])])
 def test_running_tasks_are_named_or_fit_next(calls, monkeypatch, free, elapsed):
     monkeypatch.setattr("scalable.scheduler.task_log.time", SimpleNamespace(time=lambda: 1000.0))
