@@ -39,7 +39,6 @@ from scalable.protocol.pools import UNTAGGED, slots_of
 from scalable.scaling.task_model import Kind, TaskModel
 from scalable.scheduler.cluster_state import ClusterState, backlog_of, name_of
 from scalable.scheduler.overviews import Overviews
-from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_log import TaskLog, failure_in, running_tasks
 from scalable.units import counted
 from scalable.views.explanation import (
@@ -190,8 +189,8 @@ class FactReader:
             pools = {} if pools is None else pools
             pools[tag] = self.pool(tag, statuses)
         told = replace(told, pool=pools[tag])
-        if task.state == "no-worker" and (coming := self.next_try(task.key)) is not None:
-            return replace(told, state="backoff", next_try=coming)
+        if task.state == "no-worker" and call.held is not None:
+            return replace(told, state="backoff", next_try=call.held.next_try())
         if task.state not in ("queued", "processing"):
             since = since_no_worker(self.scheduler, task)
             since_s = None if since is None else time.monotonic() - since
@@ -264,10 +263,6 @@ class FactReader:
             lost=failed.lost,
             blamed="" if failed.blamed is None else str(failed.blamed),
         )
-
-    def next_try(self, key: Any) -> Any:
-        retrying = getattr(self.scheduler, "retrying", None)
-        return retrying.next_try(key) if isinstance(retrying, Retrying) else None
 
     def _parent(self, key: Any) -> str:
         task = None if key is None else self.scheduler.tasks.get(key)
@@ -490,10 +485,11 @@ class Explainer:
         """Return the facts about the unfinished tasks of one pool or of all, grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         async for task in self._queued(pace):
-            same = self.facts.next_try(task.key) is None, *_alike(task)
-            calls = TaskLog.of(self._scheduler).call(task.key).calls  # a bundle counts as its tasks
+            call = TaskLog.of(self._scheduler).call(task.key)
+            same = call.held is None, *_alike(task)
             # The last stands for all, because the first ones may start while this yields turns.
-            groups[same] = task, groups.get(same, (task, 0))[1] + calls
+            # A bundle counts as its tasks.
+            groups[same] = task, groups.get(same, (task, 0))[1] + call.calls
         found = list[TaskFacts]()
         for (_, state, *_), (task, count) in groups.items():
             if task.state != state or (tag is not None and asked_tag(task, statuses) != tag):

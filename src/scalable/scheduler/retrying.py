@@ -40,6 +40,10 @@ class _Held:
     #: Tag of the pool of the next attempt, or None for the same pool.
     tag: str | None
 
+    def next_try(self) -> NextTry:
+        left_s = max(0.0, self.until - time.monotonic())
+        return NextTry(left_s, self.number, self.of, self.error)
+
 
 class Retrying:
     """Decides which failed tasks are retried, and holds them until then.
@@ -140,14 +144,6 @@ class Retrying:
         if held.tag is not None:
             self._move(task, held.tag)
         return True
-
-    def next_try(self, key: Any) -> NextTry | None:
-        call = self._log.find(key)
-        held: _Held | None = None if call is None else call.held
-        if held is None:
-            return None
-        left_s = max(0.0, held.until - time.monotonic())
-        return NextTry(left_s, held.number, held.of, held.error)
 
     def _move(self, task: TaskState, tag: str) -> None:
         call = self._log.call(task.key)
