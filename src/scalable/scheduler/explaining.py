@@ -564,15 +564,11 @@ def failed_tasks_named(
         lambda details: details.get("task_name") == name,
         lambda details: means_key(name, str(details["task_id"])),
     )
-    for means in meanings:
-        if found := [row for row in rows if means(row["details"])]:
-            return _facts(found, now)
-    return None
-
-
-def _facts(rows: list[Mapping[str, Any]], now: float) -> TaskFacts:
-    last = rows[0]
-    details = last["details"]
+    matches = ([row for row in rows if means(row["details"])] for means in meanings)
+    found = next(filter(None, matches), None)
+    if found is None:
+        return None
+    last, details = found[0], found[0]["details"]
     worker = str(details.get("worker") or "")
     frame = details.get("frame") or own_frame_in(str(details.get("traceback") or "")) or ""
     failure = Failure(str(last["failure_class"]), str(last["message"]), str(frame), worker)
@@ -581,7 +577,7 @@ def _facts(rows: list[Mapping[str, Any]], now: float) -> TaskFacts:
         name=str(details.get("task_name") or details["task_id"]),
         tag=str(details.get("tag") or UNTAGGED),
         state="failed",
-        count=sum(int(row.get("count", 1)) for row in rows),
+        count=sum(int(row.get("count", 1)) for row in found),
         since_s=max(0.0, now - last["timestamp"]),
         worker=worker,
         failure=failure,

@@ -195,7 +195,8 @@ class Spending:
         self._tell([billed("scheduler", "", "", used_s, cost.cost, cost.idle, self.budget)])
 
     def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
-        demand, spent, charged = self._demand, self._spent(), self._meter.units()
+        demand, charged = self._demand, self._meter.units()
+        spent = self._meter.costs(self._clock()).total.cost
         before, budget = demand.ceiling, self.budget
         present = {t: max(charged.get(t, 0), pool.running) for t, pool in pools.items()}
         present = charged | present
@@ -248,9 +249,6 @@ class Spending:
         if not self.counts:
             return None
         return {"meter": self._meter.to_dict(self._clock()), "budget": self.budget}
-
-    def _spent(self) -> float:
-        return self._meter.costs(self._clock()).total.cost
 
     def _working(self) -> dict[str, bool]:
         workers = self._scheduler.workers.values()
