@@ -16,7 +16,6 @@ RUNS_CODE_OF_USERS = {
     "client/backlog.py",
     "client/executor.py",
     "client/dispatcher.py",
-    "client/in_flight.py",
     "client/failures.py",
     "client/client.py",
     "dask_compat/client.py",

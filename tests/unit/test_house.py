@@ -19,13 +19,13 @@ BUDGETS = {
     "base": (1_950, 14),
     "cache": (5_700, 15),
     "cli": (3_990, 23),
-    "client": (7_900, 18),
+    "client": (7_798, 18),
     "clusters": (4_880, 23),
     "containers": (900, 4),
     "dask_compat": (2_904, 9),
     "manager": (2_730, 9),
     "manifest": (3_000, 14),
-    "model": (2_510, 14),
+    "model": (2_507, 14),
     "planning": (3_351, 18),
     "pricing": (454, 5),
     "protocol": (4_697, 21),
@@ -37,7 +37,7 @@ BUDGETS = {
     "session": (2_250, 9),
     "views": (2_496, 15),
     "watch": (3_391, 24),
-    "worker": (3_280, 14),
+    "worker": (3_279, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")
 

@@ -1,4 +1,7 @@
-"""Tasks that wait in the client, single or many of one function, and bundles that were sent."""
+"""Tasks that wait in the client, single or many of one function, and the bundles that they fill.
+
+A *bundle* is a batch of tasks that is sent as one Dask task.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +22,7 @@ from typing import Any
 from dask.utils import funcname
 from distributed import Future
 
+from scalable.client.failures import name_of, parts_of_call, unsendable, with_package
 from scalable.client.futures import (
     CallFuture,
     MeasuredCalls,
@@ -27,9 +31,18 @@ from scalable.client.futures import (
     wait_until_change,
 )
 from scalable.client.task_output import display
+from scalable.dask_compat.client import not_loaded
 from scalable.errors import ClusterError
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
-from scalable.protocol.operations import Calls
+from scalable.protocol.messages import (
+    Found,
+    Reference,
+    dump_calls,
+    dump_function,
+    load,
+    load_error,
+)
+from scalable.protocol.operations import ERROR, KEPT, PICKLED, Calls
 from scalable.units import seconds_of
 
 
@@ -506,23 +519,27 @@ class MappedCalls(PendingCalls):
         self._exhausted = True
 
 
-# Sent bundles -------------------------------------------------------------------------------------
+# Bundles ------------------------------------------------------------------------------------------
+
+#: Digest and bytes of each function.
+Functions = tuple[tuple[bytes, bytes], ...]
 
 
-@dataclass
-class SentBundle:
-    """Tasks that were sent together."""
+@dataclass(eq=False)
+class Bundle:
+    """Tasks that are sent together, or wait together for an argument."""
 
-    #: Key of the Dask task.
-    key: str
     #: Pending tasks from which the tasks of the bundle were taken.
     pending: PendingCalls
     #: Numbers of the tasks within ``pending``.
     numbers: list[Any]
+    #: Dask futures and :class:`Reference` objects within the arguments, by key of the future. All
+    #: tasks have the same, because a lost or failed one takes all tasks with it.
+    references: Found = field(default_factory=dict)
+    #: Key of the Dask task, once it is sent.
+    key: str = ""
     #: The bundle's task may have killed a worker: its start is reported first.
     suspected: bool = False
-    #: Dask futures and :class:`Reference` objects within the arguments.
-    references: Collection[Any] = ()
     #: Time of the latest message about the bundle, in seconds of the monotonic clock.
     heard_at: float = field(default_factory=time.monotonic)
     #: Positions of the tasks whose outcome is not known.
@@ -537,6 +554,14 @@ class SentBundle:
 
     def __post_init__(self) -> None:
         self.open = set(range(len(self.numbers)))
+
+    @property
+    def futures(self) -> dict[Any, Future[Any]]:
+        """Dask futures of the references, by key."""
+        return {
+            key: each.future if isinstance(each, Reference) else each
+            for key, each in self.references.items()
+        }
 
     def position_of(self, number: Any) -> int:
         """Return the position of the given task. Only the first request searches all tasks."""
@@ -555,6 +580,65 @@ class SentBundle:
     def fail(self, positions: Sequence[int], error: BaseException) -> None:
         self.open.difference_update(positions)
         self.pending.fail([self.numbers[position] for position in positions], error)
+
+
+def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[tuple[Bundle, Functions, bytes]]:
+    """Yield one or several bundles with their functions and tasks as bytes.
+    A task that cannot be pickled fails.
+    """
+    functions: dict[tuple[bytes, bytes], int] = {}
+    known: dict[int, int] = {}
+
+    def index(function: Callable[..., Any]) -> int:
+        if (place := known.get(id(function))) is None:
+            place = functions.setdefault(dump_function(function), len(functions))
+            known[id(function)] = place
+        return place
+
+    packed, calls = pending.calls(numbers, index)
+    if not packed:
+        return
+    try:
+        payload, found = dump_calls(calls)
+    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+        if len(packed) == 1:
+            _, rows, named = calls
+            function = pending.function(packed[0])
+            parts = parts_of_call(function, rows[0], named[0] if named else None)
+            pending.fail(packed, unsendable(name_of(function), parts) or error)
+        else:
+            for number in packed:  # the other tasks may be fine
+                yield from pack(pending, [number])
+        return
+    groups: dict[frozenset[Any], list[Any]] = {}
+    for number, references in zip(packed, found, strict=False):
+        groups.setdefault(frozenset(references), []).append(number)
+    if len(groups) > 1:
+        for group in groups.values():
+            yield from pack(pending, group)
+    else:
+        bundle = Bundle(pending, packed, found[0] if found else {})
+        bundle.suspected = bool(pending.suspects(packed))
+        yield bundle, tuple(functions), payload
+
+
+# Outcomes -----------------------------------------------------------------------------------------
+
+
+def loaded(kind: int, value: Any) -> tuple[Any, BaseException | None]:
+    """Return the result and the error of a task. One of them is None.
+    ``kind`` (see :mod:`scalable.protocol.operations`) determines the form of ``value``.
+    """
+    if kind == ERROR:
+        return None, with_package(load_error(value))
+    if kind in (PICKLED, KEPT):
+        try:
+            return value.load() if kind == KEPT else load(value), None
+        except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+            return None, error
+        except BaseException as ended:  # noqa: BLE001 - it would end the event loop
+            return None, not_loaded("the result", ended)
+    return value, None
 
 
 # Options ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`Dispatcher`: sends the tasks of one executor in bundles.
+"""`Dispatcher`: sends the tasks of one executor in bundles, and handles the messages about them.
 
 A *bundle* is a batch of tasks that is sent as one Dask task. The *backlog* contains the tasks that
 still wait in the client. A *slot* is the capacity for one task on a worker.
@@ -16,23 +16,44 @@ import time
 import uuid
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import Any
 
 from distributed import Future
+from distributed.scheduler import KilledWorker
 
-from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, SingleCalls
+from scalable import settings
+from scalable.client.backlog import (
+    Bundle,
+    CallOptions,
+    Functions,
+    PendingCalls,
+    SingleCalls,
+    loaded,
+    pack,
+)
+from scalable.client.bundle_sizes import AHEAD, BundleSizing
 from scalable.client.executor_connection import ExecutorConnection
-from scalable.client.failures import name_of, parts_of_call, unsendable
-from scalable.client.futures import CallFuture, Whereabouts
-from scalable.client.in_flight import AHEAD, FIRST, TURN_S, BundlesInFlight, BundleSizing
+from scalable.client.futures import CallFuture, MeasuredCalls, Whereabouts
 from scalable.dask_compat.client import state_of
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, NoWorkersError
+from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory, note_call, shown_arguments
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
-from scalable.protocol.messages import Found, Reference, dump_calls, dump_function
-from scalable.protocol.operations import PROCESS
+from scalable.protocol.messages import (
+    Reference,
+    load,
+)
+from scalable.protocol.operations import (
+    EVERY,
+    INTERRUPT_GRACE_S,
+    KEPT,
+    PLAIN,
+    PROCESS,
+    TELL_S,
+    too_long,
+)
 from scalable.units import counted
 from scalable.worker.bundles import run_bundle
 
@@ -42,6 +63,16 @@ logger = logging.getLogger("scalable.client")
 REPORT_BACKLOG_S = 0.5
 #: Number of tasks at the start of a bundle whose function names determine the bundle's task name.
 NAMED = 8
+#: Number of bundles that are in flight at first: tasks may be short, and are better sent together
+#: then. The more of them have started without an outcome, the longer the tasks are.
+FIRST = 32
+#: Seconds after which a turn of the event loop stops sending bundles, so that the loop continues.
+TURN_S = 0.01
+#: Seconds between two attempts to upload a lost argument, and between two checks of a result that
+#: is computed again.
+AGAIN_S = 0.5
+#: Number of attempts to upload a lost argument.
+ATTEMPTS = 10
 
 
 class Dispatcher:
@@ -58,11 +89,14 @@ class Dispatcher:
         self.parent: Any = None
         self._line, self.options = line, options
         self._sizing = BundleSizing()
-        self.in_flight = BundlesInFlight(
-            line, options, self._sizing, self._put_back, self.wake, self._fail_waiting
-        )
-        #: Tasks that wait for their arguments.
-        self.held = HeldCalls(line, self._put_back)
+        #: The bundles whose Dask tasks have not finished.
+        self._bundles: dict[str, Bundle] = {}
+        #: Those among them that are not known to have started, in the order in which they were
+        #: sent.
+        self._unbegun: dict[str, Bundle] = {}
+        #: Bundles that are not sent, because they wait for an argument.
+        self._held: set[Bundle] = set()
+        self._withdrawals, self._will_look = Withdrawals(), False
         self._awake = False
         self._id, self._task_name = uuid.uuid4().hex, options.task or options.name
         self._reported, self._will_report = 0, False
@@ -87,7 +121,9 @@ class Dispatcher:
 
     @property
     def unfinished(self) -> int:
-        return self._waiting() + self.in_flight.unfinished + self.held.unfinished
+        """Number of tasks that wait or run, and for which a caller waits."""
+        sent = sum(len(bundle.open) for bundle in list(self._bundles.values()))
+        return self._waiting() + sent + sum(len(bundle.left()) for bundle in list(self._held))
 
     @property
     def ends_with_script(self) -> bool:
@@ -102,20 +138,30 @@ class Dispatcher:
     @property
     def lookahead(self) -> int:
         """Number of waiting tasks that is enough to keep all slots busy."""
-        return self._sizing.lookahead(self.in_flight.slots)
+        return self._sizing.lookahead(self._slots)
+
+    @property
+    def _slots(self) -> int:
+        """Number of tasks that can run at once, at least 1."""
+        return max(1, self._line.slots_of(self.tag) // self.options.slots_per_call)
+
+    @property
+    def _begun_bundles(self) -> int:
+        return len(self._bundles) - len(self._unbegun)
 
     # In the event loop --------------------------------------------------------------------------
 
     @property
     def idle(self) -> bool:
         """True if no task waits or runs, and the scheduler has recorded the end of all bundles."""
-        return not (self.in_flight or self.held.unfinished or self._waiting())
+        return not (self._bundles or self.unfinished)
 
     def find(self, future: CallFuture) -> Whereabouts | None:
         """Return the position of a task of this executor, or None for any other task."""
-        bundle = self.in_flight.bundle_of(future)
-        if bundle is not None or self.held.holds(future):
-            return Whereabouts(self.tag, bundle, held=bundle is None)
+        if future.bundle in self._bundles:
+            return Whereabouts(self.tag, future.bundle)
+        if any(future in bundle.numbers for bundle in self._held):
+            return Whereabouts(self.tag, held=True)
         before = 0
         for pending in list(self.backlog):
             if isinstance(pending, SingleCalls):
@@ -125,16 +171,14 @@ class Dispatcher:
             before += len(pending)
         return None
 
-    def cancel_all(self) -> None:
-        self.in_flight.cancel_all()
-        self.held.cancel_all()
-
     def close(self, error: BaseException | None = None) -> None:
         """Stop sending, and fail every waiting or running task with the error."""
         self.closed = True
         error = error or ClusterError("the client was closed before the task had finished")
-        self.in_flight.close(error)
-        self.held.close(error)
+        for bundle in [*self._bundles.values(), *self._held]:
+            bundle.fail(list(bundle.open), error)
+        for bundles in (self._bundles, self._unbegun, self._held):
+            bundles.clear()
         unread = ClusterError(f"not all arguments were read: {self._line.why_closed}")
         for pending in list(self.backlog):
             pending.end(unread)
@@ -150,17 +194,6 @@ class Dispatcher:
             numbers = pending.take(len(pending) or 1)
             pending.fail(numbers, error)
 
-    def _dispatch(self) -> None:
-        # Reset this first, so that a task that is added from now on wakes the dispatcher again.
-        self._awake = False
-        self._fill()
-        self.in_flight.withdraw()
-        works = len(self.in_flight) or len(self.held) or self._waiting()
-        working.add(self) if works else working.discard(self)
-        if not self._will_report and self._waiting() != self._reported:
-            self._will_report = True
-            self._line.call_later(REPORT_BACKLOG_S, self._report_backlog)
-
     def _waiting(self) -> int:
         return 0 if self.closed else sum(map(len, list(self.backlog)))  # other threads append
 
@@ -173,16 +206,29 @@ class Dispatcher:
             slots = waiting * self.options.slots_per_call
             self._line.report_backlog(self._id, self.tag, self._task_name, slots)
 
+    # Sending ------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        # Reset this first, so that a task that is added from now on wakes the dispatcher again.
+        self._awake = False
+        self._fill()
+        self._withdraw()
+        works = self._bundles or self._held or self._waiting()
+        working.add(self) if works else working.discard(self)
+        if not self._will_report and self._waiting() != self._reported:
+            self._will_report = True
+            self._line.call_later(REPORT_BACKLOG_S, self._report_backlog)
+
     def _fill(self) -> None:
         """Send bundles until each slot has ``AHEAD`` unfinished bundles or no task waits."""
         # There are few bundles until the duration of tasks is known: twice those that have started,
         # because a bundle that waits, or whose message is late on a busy machine, tells nothing. If
         # many are sent, a later turn of the event loop continues.
-        slots, until = self.in_flight.slots, time.monotonic() + TURN_S
+        slots, until = self._slots, time.monotonic() + TURN_S
         most = AHEAD * slots
         if self._sizing.mean_s is None:
-            most = min(most, max(FIRST, 2 * self.in_flight.begun_bundles))
-        while len(self.in_flight) < most:
+            most = min(most, max(FIRST, 2 * self._begun_bundles))
+        while len(self._bundles) < most:
             pending = self._first()
             if pending is None:
                 return
@@ -208,36 +254,27 @@ class Dispatcher:
             self.backlog.rotate(-1) if stays else self.backlog.popleft()
         return None
 
-    def _put_back(self, pending: PendingCalls, numbers: list[Any]) -> None:
-        pending.put_back(numbers)
-        if pending not in self.backlog:
-            self.backlog.appendleft(pending)
-        self.wake()
-
     def _send(self, pending: PendingCalls, numbers: list[Any]) -> None:
         """Send tasks whose arguments are complete. A task that cannot be sent fails."""
         try:
-            for packed in pack(pending, numbers):
-                if not self.held.hold(pending, packed):
-                    self._submit(pending, packed)
+            for bundle, functions, payload in pack(pending, numbers):
+                if not self._hold(bundle):
+                    self._submit(bundle, functions, payload)
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
-            error = ClusterError(f"the task could not be sent: {raised!r}")
-            pending.fail(numbers, error)
+            pending.fail(numbers, ClusterError(f"the task could not be sent: {raised!r}"))
 
-    def _submit(self, pending: PendingCalls, packed: PackedCalls) -> None:
-        numbers, options = packed.numbers, self.options
-        self._sizing.sent(len(numbers), len(packed.payload))
-        key = f"{options.name}-bundle-{uuid.uuid4()}"
-        suspected = bool(pending.suspects(numbers))
-        bundle = SentBundle(key, pending, numbers, suspected, packed.references.values())
+    def _submit(self, bundle: Bundle, functions: Functions, payload: bytes) -> None:
+        pending, numbers, options = bundle.pending, bundle.numbers, self.options
+        self._sizing.sent(len(numbers), len(payload))
+        key = bundle.key = f"{options.name}-bundle-{uuid.uuid4()}"
         header = {
             "key": key,
             "client": self._line.client_id,
             "code": self._line.code(),
-            "functions": packed.functions,
+            "functions": functions,
             "timeout_s": options.timeout_s,
             "profile": pending.profile,
-            "confirm": suspected,
+            "confirm": bundle.suspected,
             "record": options.record_calls,
             "process": PROCESS if options.stream_output and not self._line.shows_output else "",
             "group": pending.id,
@@ -246,13 +283,14 @@ class Dispatcher:
         }
         names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}
         self._task_name = names.pop() if len(names) == 1 else options.name
-        logger.debug("bundle %s: %d tasks, %d bytes", key, len(numbers), len(packed.payload))
-        self.in_flight.add(bundle)
+        logger.debug("bundle %s: %d tasks, %d bytes", key, len(numbers), len(payload))
+        self._bundles[key] = self._unbegun[key] = bundle
+        pending.sent(numbers, key)
         try:
             bundle.future = self._line.submit_bundle(
                 key,
-                self.in_flight,
-                (run_bundle, header, packed.payload, packed.futures),
+                self,
+                (run_bundle, header, payload, bundle.futures),
                 annotations={
                     BUNDLE_ANNOTATION: {
                         "calls": len(numbers),
@@ -266,82 +304,38 @@ class Dispatcher:
             )
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
             error = ClusterError(f"the task could not be sent: {raised!r}")
-            self._line.call_soon(self.in_flight.erred, key, error)
+            self._line.call_soon(self.erred, key, error)
 
+    # Waiting for arguments ----------------------------------------------------------------------
 
-# Held tasks ---------------------------------------------------------------------------------------
-
-#: Seconds between two attempts to upload a lost argument, and between two checks of a result that
-#: is computed again.
-AGAIN_S = 0.5
-#: Number of attempts to upload a lost argument.
-ATTEMPTS = 10
-
-
-@dataclass(eq=False)
-class _Blocked:
-    """Tasks with the same missing arguments."""
-
-    pending: PendingCalls
-    numbers: list[Any]
-
-    def left(self) -> list[Any]:
-        """Return the tasks for which a caller still waits."""
-        return [number for number in self.numbers if not self.pending.is_over(number)]
-
-
-class HeldCalls:
-    """Tasks that wait for Dask futures or a lost argument. Used in the client's event loop."""
-
-    def __init__(
-        self, line: ExecutorConnection, put_back: Callable[[PendingCalls, list[Any]], None]
-    ) -> None:
-        self._line, self._put_back = line, put_back
-        self._held: set[_Blocked] = set()
-
-    def __len__(self) -> int:
-        """Return the number of groups of tasks that wait for the same arguments."""
-        return len(self._held)
-
-    @property
-    def unfinished(self) -> int:
-        """Number of tasks for which a caller waits. May be read in any thread."""
-        return sum(len(held.left()) for held in list(self._held))
-
-    def holds(self, number: Any) -> bool:
-        """Return whether a task waits for an argument."""
-        return any(each is number for held in self._held for each in held.numbers)
-
-    def hold(self, pending: PendingCalls, packed: PackedCalls) -> bool:
+    def _hold(self, bundle: Bundle) -> bool:
         """Return whether tasks wait for an argument. If so, put them back once it is available."""
-        for key, each in packed.references.items():
-            status = packed.futures[key].status
-            is_lost = status == "cancelled" and isinstance(each, Reference)
-            if is_lost or status in ("pending", "lost"):
-                logger.debug("%d tasks wait for %s (%s)", len(packed.numbers), key, status)
-                held = _Blocked(pending, packed.numbers)
-                self._held.add(held)
-                self._line.call_soon(self._wait, held, each)
+        for key, future in bundle.futures.items():
+            argument = bundle.references[key]
+            is_lost = future.status == "cancelled" and isinstance(argument, Reference)
+            if is_lost or future.status in ("pending", "lost"):
+                logger.debug("%d tasks wait for %s (%s)", len(bundle.numbers), key, future.status)
+                self._held.add(bundle)
+                self._line.call_soon(self._await, bundle, future, argument)
                 return True
         return False  # a failed argument too: Dask passes the error on to the task
 
-    async def _wait(self, held: _Blocked, argument: Any) -> None:
+    async def _await(self, bundle: Bundle, future: Future[Any], argument: Any) -> None:
         """Put tasks back once an argument is on the workers, or is computed again."""
-        future = argument.future if isinstance(argument, Reference) else argument
         if future.status == "pending":
             await state_of(future).wait()
         elif future.status == "lost":
             await asyncio.sleep(AGAIN_S)
         elif future.status == "cancelled" and isinstance(argument, Reference):
-            await self._restore(held, argument)
-        if held in self._held:
-            self._held.discard(held)
-            self._put_back(held.pending, held.numbers)
+            await self._restore(bundle, argument)
+        if bundle in self._held:
+            self._held.discard(bundle)
+            self._put_back(bundle, sorted(bundle.open))
 
-    async def _restore(self, held: _Blocked, reference: Reference) -> None:
+    async def _restore(self, bundle: Bundle, reference: Reference) -> None:
         """Restore a lost argument, or fail the tasks that wait for it."""
         for attempt in range(ATTEMPTS):
-            if not held.left() or reference.future.status == "finished":
+            if not bundle.left() or reference.future.status == "finished":
                 return
             logger.debug("argument %s is uploaded to the workers again", reference.future.key)
             try:
@@ -352,84 +346,392 @@ class HeldCalls:
                         "an argument was lost with its worker; uploading it again failed: "
                         f"{error!r}"
                     )
-                    held.pending.fail(held.numbers, ClusterError(words))
+                    bundle.fail(bundle.left(), ClusterError(words))
             else:
                 return
             await asyncio.sleep(AGAIN_S)
 
+    # Messages of workers ------------------------------------------------------------------------
+
+    def begun(self, key: str) -> None:
+        if (bundle := self._unbegun.pop(key, None)) is not None:
+            logger.debug("bundle %s has started", key)
+            self._withdrawals.began(bundle)
+            self.wake()
+
+    def outcomes(self, key: str, outcomes: bytes, busy_s: float) -> None:
+        """Store outcomes, a pickled tuple of positions, values, kinds and measurements.
+        ``busy_s`` is the worker's time for them in seconds.
+        """
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        positions, values, kinds, measured = load(outcomes)
+        ended = [bundle.numbers[position] for position in positions]
+        self._sizing.observe(len(ended), busy_s)
+        self._sizing.received(len(ended), len(outcomes))
+        if measured is not None:
+            self._store_measures(bundle, ended, measured)
+        if kinds or not bundle.open.issuperset(positions):
+            self._settle(bundle, positions, values, kinds)
+        else:
+            bundle.open.difference_update(positions)
+            bundle.pending.settle(ended, values)
+        bundle.heard_at = time.monotonic()
+
+    def _settle(
+        self,
+        bundle: Bundle,
+        positions: Iterable[int],
+        values: Sequence[Any],
+        kinds: Mapping[int, int],
+    ) -> None:
+        numbers, results, errors = [], [], []
+        for position, value in zip(positions, values, strict=True):
+            kind = kinds.get(position, PLAIN)
+            if position not in bundle.open:  # it was cancelled
+                continue
+            if kind == KEPT:
+                bundle.kept.append(position)
+                continue
+            bundle.open.remove(position)
+            numbers.append(bundle.numbers[position])
+            result, error = loaded(kind, value)
+            results.append(result)
+            errors.append(error)
+        bundle.pending.settle(numbers, results, errors)
+
+    def _store_measures(
+        self, bundle: Bundle, numbers: Sequence[Any], measured: tuple[Any, ...]
+    ) -> None:
+        functions = list(map(bundle.pending.function, numbers))
+        distinct = {id(function): function for function in functions}  # some cannot be hashed
+        names = {key: self.options.name_of(function) for key, function in distinct.items()}
+        told = [names[id(f)] for f in functions] if len(names) > 1 else list(names.values())
+        bundle.pending.measured(numbers, MeasuredCalls(told, self.tag, *measured))
+
+    def returned(self, key: str, numbers: Sequence[int] | int) -> None:
+        """Put unstarted tasks back into the backlog: those at some positions, or ``EVERY`` one."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        if isinstance(numbers, int):
+            logger.debug("bundle %s was returned as a whole", key)
+            self._release(bundle)
+            return
+        self._sizing.at_least(time.monotonic() - bundle.heard_at)
+        given = [position for position in numbers if position in bundle.open]
+        logger.debug("bundle %s takes long and returns %d tasks", key, len(given))
+        bundle.open.difference_update(given)
+        self._put_back(bundle, given)
+        if not bundle.open:  # only a cancelled task is left: it must not run again with its bundle
+            self._release(bundle)
+
+    def timed_out(self, key: str, number: int) -> None:
+        """Fail the task at a position of a bundle, because it exceeded its time limit."""
+        bundle = self._bundles.get(key)
+        if bundle is None or number not in bundle.open:
+            return
+        logger.debug("task %d of bundle %s ran for too long", number, key)
+        function = bundle.pending.function(bundle.numbers[number])
+        bundle.fail([number], too_long(function, self.options.timeout_s or 0.0))
+
+        def release_unended() -> None:
+            # Else Dask would run a task again that does not stop.
+            if bundle.future is not None and not bundle.future.done():
+                self._release(bundle)
+
+        self._line.call_later(INTERRUPT_GRACE_S / 2, release_unended)
+
+    # News of Dask tasks -------------------------------------------------------------------------
+
+    def in_memory(self, key: str) -> None:
+        """Handle the success of a bundle's Dask task: fetch the results that the worker kept."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        if not bundle.kept or self._stay(bundle):
+            self._release(bundle)
+        else:
+            self._line.call_soon(self._fetch, bundle)
+
+    def _stay(self, bundle: Bundle) -> bool:
+        """Leave results on the workers if only other tasks need them. Return whether they stay."""
+        futures = [bundle.numbers[position] for position in bundle.kept]
+        for future in futures:
+            if not isinstance(future, CallFuture) or not (future.may_stay or future.done()):
+                return False
+        for position, future in zip(bundle.kept, futures, strict=True):
+            if future.call is not None and future.home is not None:  # else it was cancelled
+                future.kept = future.home.of(bundle.future, position, future.call)
+                bundle.pending.settle([future], [None])
+        bundle.open.difference_update(bundle.kept)
+        bundle.kept.clear()
+        bundle.future = None  # it belongs to the references now
+        return True
+
+    async def _fetch(self, bundle: Bundle) -> None:
+        assert bundle.future is not None
+        try:
+            kept = await self._line.fetch(bundle.future)
+        except Exception as error:  # noqa: BLE001 - its worker may be lost in this moment
+            self.erred(bundle.key, error)
+            return
+        values = kept or {}
+        self._sizing.received(len(values), sum(map(sys.getsizeof, values.values())))
+        for position in bundle.kept:
+            if position in values:
+                value, raised = await asyncio.to_thread(loaded, KEPT, values[position])
+                if position in bundle.open:  # it may have been cancelled in the meantime
+                    bundle.open.remove(position)
+                    bundle.pending.settle([bundle.numbers[position]], [value], [raised])
+        bundle.kept.clear()
+        self._release(bundle)
+
+    def erred(self, key: str, error: BaseException) -> None:
+        """Handle a bundle whose Dask task has failed or whose worker was lost."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        if isinstance(error, KilledWorker):
+            begun, call_s = key not in self._unbegun, self._sizing.mean_s or 0.0
+            again, given_up = judge_loss(bundle, error, call_s, begun=begun)
+            logger.debug(
+                "bundle %s was lost with worker %s: %d of its tasks are queued again",
+                key, error.last_worker, len(again),
+            )  # fmt: skip
+            if again and again[0] < min(given_up, default=len(bundle.numbers)):
+                bundle.note_lost(again[:1])  # the one that was running, if any was
+            self._put_back(bundle, again)
+            if given_up:
+                bundle.open = set(given_up)
+                self._line.call_soon(self._give_up, bundle, given_up)
+                return
+        else:
+            logger.debug("bundle %s has failed: %r", key, error)
+            bundle.fail(bundle.left(), error)
+            # With arguments, the refusal may be that of a task whose result is one of them.
+            if isinstance(error, NoWorkersError) and not bundle.references:
+                self._sizing.refused()
+                # With one refusal after the other, a long backlog would take hours.
+                self._fail_waiting(error)
+        bundle.open.clear()
+        self._release(bundle)
+
+    async def _give_up(self, bundle: Bundle, errors: Mapping[int, KilledWorker]) -> None:
+        """Fail tasks that have lost too many workers, and report the reasons."""
+        explained = {p: await self._line.with_reasons(e, bundle.key) for p, e in errors.items()}
+        errors = {p: error for p, error in explained.items() if p in bundle.left()}
+        losses = described_losses(bundle, errors)
+        self._line.tell_given_up(bundle.key, losses)
+        for position, _, _, arguments in losses:
+            error = errors[position]
+            note_call(error, str(error.task), arguments, None)
+            bundle.fail([position], error)
+        bundle.open.clear()
+        self._release(bundle)
+
+    def lost(self, key: str) -> None:
+        """Run tasks again if their results or uploaded arguments were on a lost worker."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        if bundle.kept or any(isinstance(each, Reference) for each in bundle.references.values()):
+            self._release(bundle)
+
+    # Cancelling ---------------------------------------------------------------------------------
+
+    def cancel(self, future: CallFuture) -> None:
+        """Cancel a task that was sent, even if it is running. Do nothing for another task."""
+        # A program may cancel all its tasks one by one: no other bundle is searched.
+        bundle = self._bundles.get(future.bundle or "")
+        if bundle is not None:
+            self._cancel(bundle, bundle.position_of(future))
+
+    def _cancel(self, bundle: Bundle, position: int) -> None:
+        logger.debug("task %d of bundle %s is cancelled", position, bundle.key)
+        bundle.open.discard(position)
+        self._line.interrupt(bundle.key, position)
+        if not bundle.open:  # no matter whether the bundle runs or waits at its worker
+            self._release(bundle)
+
+    def cancel_held(self) -> None:
+        """Cancel the tasks that wait for an argument. The owner of mapped tasks drops them."""
+        for bundle in list(self._held):
+            for position in bundle.left():
+                if isinstance(future := bundle.numbers[position], CallFuture):
+                    future.cancel()
+
     def cancel_all(self) -> None:
-        """Cancel the tasks that have a future. The owner of the other tasks drops them."""
-        for held in list(self._held):
-            for number in held.left():
+        """Cancel every task that was sent and has not finished."""
+        for bundle in list(self._bundles.values()):
+            for position in sorted(bundle.open):
+                number = bundle.numbers[position]
                 if isinstance(number, CallFuture):
                     number.cancel()
+                else:
+                    self._cancel(bundle, position)
+        self.cancel_held()
 
-    def close(self, error: BaseException) -> None:
-        for held in list(self._held):
-            held.pending.fail(held.numbers, error)
-        self._held.clear()
+    # Withdrawals --------------------------------------------------------------------------------
+
+    def _withdraw(self) -> None:
+        """Withdraw bundles that wait at a busy worker while a slot is free."""
+        waiting, begun = self._unbegun.values(), len(self._bundles) - len(self._unbegun)
+        call_s = self._sizing.mean_s or 0.0
+        for bundle in self._withdrawals.wanted(
+            waiting, begun, self._slots, time.monotonic(), call_s
+        ):
+            logger.debug(
+                "bundle %s is recalled, because it waits for a slot while others run", bundle.key
+            )
+            bundle.withdrawn = True
+            self._line.interrupt(bundle.key, EVERY)
+        if self._withdrawals.looks_again and not self._will_look:
+            self._will_look = True
+            self._line.call_later(FREE_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._will_look = False
+        self.wake()
+
+    def withdraw_calls_of(self, pending: PendingCalls) -> None:
+        """Withdraw the unstarted bundles of cancelled tasks."""
+        for bundle in self._unbegun.values():
+            if bundle.pending is pending:
+                logger.debug("bundle %s is recalled, because its tasks are cancelled", bundle.key)
+                self._line.interrupt(bundle.key, EVERY)
+
+    # Ending -------------------------------------------------------------------------------------
+
+    def _put_back(self, bundle: Bundle, positions: Sequence[int]) -> None:
+        """Queue tasks of a bundle again, ahead of all others."""
+        bundle.pending.put_back([bundle.numbers[position] for position in positions])
+        if bundle.pending not in self.backlog:
+            self.backlog.appendleft(bundle.pending)
+        self.wake()
+
+    def _release(self, bundle: Bundle) -> None:
+        """Release the Dask task of a bundle, and queue its unfinished tasks again."""
+        if self._bundles.pop(bundle.key, None) is None:
+            return
+        self._unbegun.pop(bundle.key, None)
+        if left := bundle.left():  # cancelled with its bundle, or without a message
+            logger.debug("bundle %s has finished, %d tasks are queued again", bundle.key, len(left))
+            bundle.note_lost([p for p in left if p in bundle.kept] or left[:1])
+            self._put_back(bundle, left)
+        self._line.forget_bundle(bundle.key)
+        if bundle.future is not None:
+            bundle.future.release()
+        self.wake()
 
 
-# Packing ------------------------------------------------------------------------------------------
+# Losses -------------------------------------------------------------------------------------------
+
+#: Number of lost workers after which a task of an executor is given up. Dask allows one more.
+LOSSES = 3
+#: Largest number of tasks of one lost bundle that are suspected.
+MOST_SUSPECTS = 256
 
 
-@dataclass(frozen=True)
-class PackedCalls:
-    """Tasks that can be sent together."""
+def judge_loss(
+    bundle: Bundle, error: KilledWorker, call_s: float, *, begun: bool
+) -> tuple[list[int], dict[int, KilledWorker]]:
+    """Return the positions of tasks to run again, and the errors of those to give up.
+    A task is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` if memory ran out.
+    ``call_s`` is the mean duration of the tasks in seconds.
+    """
+    left = bundle.left()
+    if bundle.suspected and not begun:
+        return left, {}
+    # The tasks that were running, or that have finished since the last message.
+    unsure = 1 if bundle.suspected else min(MOST_SUSPECTS, 1 + int(2 * TELL_S / max(call_s, 1e-6)))
+    allowed = MOST_OUT_OF_MEMORY if isinstance(error, OutOfMemory) else LOSSES
+    given_up: dict[int, KilledWorker] = {}
+    for position in left[:unsure]:
+        number = bundle.numbers[position]
+        if bundle.pending.lost(number) >= allowed:
+            named = getattr(bundle.pending.function(number), "__qualname__", bundle.key)
+            given_up[position] = (
+                error.of_call(named)
+                if isinstance(error, OutOfMemory)
+                else KilledWorker(named, error.last_worker, LOSSES - 1)
+            )
+    return [position for position in left if position not in given_up], given_up
 
-    #: Numbers of the tasks in their :class:`PendingCalls`.
-    numbers: list[Any]
-    #: Digest and bytes of each function.
-    functions: tuple[tuple[bytes, bytes], ...]
-    #: Tasks as bytes.
-    payload: bytes
-    #: Dask futures and :class:`Reference` objects within the arguments, by key of the future. All
-    #: tasks have the same, because a lost or failed one takes all tasks with it.
-    references: Found
+
+def described_losses(
+    bundle: Bundle, errors: Mapping[int, KilledWorker]
+) -> list[tuple[int, str, str, str | None]]:
+    """Return position, error class, message and arguments of the tasks that are given up."""
+    told = []
+    for position, error in errors.items():
+        arguments = None
+        if settings.records_arguments():
+            _, (_, args, kwargs) = bundle.pending.calls([bundle.numbers[position]], lambda _: 0)
+            if args:
+                arguments = shown_arguments(args[0], (kwargs or [None])[0] or {})
+        told.append((position, type(error).__name__, str(error), arguments))
+    return told
+
+
+# Withdrawals --------------------------------------------------------------------------------------
+
+#: Seconds for which a slot has to be free before a bundle is withdrawn for it: a slot is also free
+#: for a moment between two bundles.
+FREE_S = 0.1
+#: Upper limit of this time in seconds. The time doubles with each withdrawal, because the slot may
+#: be in use by another client.
+LONGEST_S = 5.0
+#: A bundle that waits for so many seconds, and for as long as so many usual tasks take, is
+#: withdrawn once a later one has started: it waits behind a task that is longer than others.
+STUCK_S, STUCK_CALLS = 0.5, 10
+
+
+class Withdrawals:
+    """Choice of the bundles to withdraw for free slots."""
+
+    def __init__(self) -> None:
+        self._free_since: float | None = None
+        self._patience_s = FREE_S
+        self._latest_begun = 0.0
+
+    def began(self, bundle: Bundle) -> None:
+        """Record the sending time of a bundle that has started."""
+        self._latest_begun = max(self._latest_begun, bundle.heard_at)
+
+    def wanted(
+        self,
+        waiting: Collection[Bundle],
+        begun: int,
+        slots: int,
+        now: float,
+        call_s: float = 0.0,
+    ) -> list[Bundle]:
+        """Return the bundles to withdraw: stuck ones, or else the latest, one for each free slot.
+        Never searches all bundles. ``now`` is in monotonic seconds, ``call_s`` in seconds per task.
+        """
+        before = min(self._latest_begun, now - STUCK_S - STUCK_CALLS * call_s)
+        overtaken = takewhile(lambda bundle: bundle.heard_at < before, waiting)
+        if stuck := [b for b in islice(overtaken, slots) if not b.withdrawn]:
+            return stuck
+        free = slots - begun
+        if free <= 0 or not waiting:
+            self._free_since, self._patience_s = None, FREE_S
+            return []
+        if self._free_since is None:
+            self._free_since = now
+        if now - self._free_since < self._patience_s:
+            return []
+        self._free_since = now
+        self._patience_s = min(2 * self._patience_s, LONGEST_S)
+        latest_first: Iterable[Bundle] = reversed(waiting)  # type: ignore[call-overload]
+        return list(islice((b for b in latest_first if not b.withdrawn), free))
 
     @property
-    def futures(self) -> dict[Any, Future[Any]]:
-        """Dask futures of the references, by key."""
-        return {
-            key: each.future if isinstance(each, Reference) else each
-            for key, each in self.references.items()
-        }
-
-
-def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
-    """Pack tasks into one or several bundles. A task that cannot be pickled fails."""
-    functions: dict[tuple[bytes, bytes], int] = {}
-    known: dict[int, int] = {}
-
-    def index(function: Callable[..., Any]) -> int:
-        if (place := known.get(id(function))) is None:
-            place = functions.setdefault(dump_function(function), len(functions))
-            known[id(function)] = place
-        return place
-
-    packed, calls = pending.calls(numbers, index)
-    if not packed:
-        return
-    try:
-        payload, found = dump_calls(calls)
-    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-        if len(packed) == 1:
-            _, rows, named = calls
-            function = pending.function(packed[0])
-            parts = parts_of_call(function, rows[0], named[0] if named else None)
-            pending.fail(packed, unsendable(name_of(function), parts) or error)
-        else:
-            for number in packed:  # the other tasks may be fine
-                yield from pack(pending, [number])
-        return
-    groups: dict[frozenset[Any], list[Any]] = {}
-    for number, references in zip(packed, found, strict=False):
-        groups.setdefault(frozenset(references), []).append(number)
-    if len(groups) > 1:
-        for group in groups.values():
-            yield from pack(pending, group)
-    else:
-        yield PackedCalls(packed, tuple(functions), payload, found[0] if found else {})
+    def looks_again(self) -> bool:
+        """True if a slot is free while a bundle waits."""
+        return self._free_since is not None
 
 
 # Unfinished tasks ---------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ class PoolExecutor(Executor):
             for many in list(self._many):
                 many.cancel()
             self._dependent.cancel_all()
-            self._line.call_soon(self._dispatcher.held.cancel_all)
+            self._line.call_soon(self._dispatcher.cancel_held)
         if wait:
             for many in list(self._many):
                 many.end(RuntimeError(AFTER_SHUTDOWN))
@@ -346,7 +346,7 @@ class PoolExecutor(Executor):
         return future
 
     def _end_call(self, future: CallFuture) -> None:
-        self._line.call_soon(self._dispatcher.in_flight.cancel, future)
+        self._line.call_soon(self._dispatcher.cancel, future)
 
     def _set_when_idle(self, over: threading.Event) -> None:
         # Dependent tasks are checked first, because they go to the dispatcher later.
@@ -425,7 +425,7 @@ class PoolExecutor(Executor):
         def ended(_: Any) -> None:
             if future.cancelled():
                 many.cancel()
-                self._line.call_soon(self._dispatcher.in_flight.withdraw_calls_of, many)
+                self._line.call_soon(self._dispatcher.withdraw_calls_of, many)
 
         many.on_end = end
         future.add_done_callback(ended)

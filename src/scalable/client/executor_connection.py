@@ -67,7 +67,7 @@ class ExecutorConnection:
         self._client, self.code = client, code
         self._slots: dict[str, int] | None = None
         self._slot_followers: weakref.WeakSet[Any] = weakref.WeakSet()
-        #: The `BundlesInFlight` of each sent bundle that was not passed to :meth:`forget_bundle`.
+        #: The `Dispatcher` of each sent bundle that was not passed to :meth:`forget_bundle`.
         self.followers: dict[str, Any] = {}
         #: Whether the scheduler can interrupt running tasks, or None before it was queried.
         self._can_interrupt: bool | None = None

@@ -7,22 +7,24 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.client.backlog import MappedCalls, SentBundle
-from scalable.client.executor import REMEMBERED, Uploads
-from scalable.client.in_flight import (
+from scalable.client.backlog import Bundle, MappedCalls
+from scalable.client.bundle_sizes import (
     BUNDLE_S,
-    FREE_S,
     LARGEST_BUNDLE,
     LARGEST_BYTES,
-    LOSSES,
     SENDING_S,
     SHARES,
+    BundleSizing,
+)
+from scalable.client.dispatcher import (
+    FREE_S,
+    LOSSES,
     STUCK_CALLS,
     STUCK_S,
-    BundleSizing,
     Withdrawals,
     judge_loss,
 )
+from scalable.client.executor import REMEMBERED, Uploads
 
 
 def sizing_of(mean_s):
@@ -99,7 +101,7 @@ def waiting(count):
 def bundle(pending=None, calls=1, *, suspected=False):
     """Send waiting tasks in a bundle."""
     pending = waiting(calls) if pending is None else pending
-    return SentBundle("key", pending, pending.take(calls), suspected, heard_at=0.0)
+    return Bundle(pending, pending.take(calls), suspected=suspected, heard_at=0.0)
 
 
 def again(lost, call_s, *, begun=False):

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.client.backlog import CallOptions, MappedCalls, SentBundle, SingleCalls
+from scalable.client.backlog import CallOptions, MappedCalls, SingleCalls
+from scalable.client.dispatcher import Dispatcher
 from scalable.client.futures import CallFuture
-from scalable.client.in_flight import BundlesInFlight, BundleSizing
 from scalable.errors import NoWorkersError
 from scalable.protocol.messages import dump
 
@@ -19,13 +19,22 @@ class Line:
     """Stands in for the line to the scheduler."""
 
     why_closed = "the client is closed"
+    client_id, lender, shows_output = "client", None, False
 
     def __init__(self):
-        self.interrupted, self.later, self.forgotten = [], [], []
-        self.given_up = []
+        self.interrupted, self.later, self.sent, self.forgotten = [], [], [], []
+
+    def follow_slots(self, follower):
+        pass
 
     def slots_of(self, tag):
         return {"a": 2}[tag]
+
+    def code(self):
+        return ""
+
+    def submit_bundle(self, key, *_, **__):
+        self.sent.append(key)
 
     def interrupt(self, key, number=None):
         self.interrupted.append((key, number))
@@ -36,12 +45,6 @@ class Line:
     def call_soon(self, function, *args):
         self.later.append((function, *args))
 
-    def explain_losses(self, errors, key, then):
-        then(errors)
-
-    def tell_given_up(self, key, calls):
-        self.given_up += calls
-
     def forget_bundle(self, key):
         self.forgotten.append(key)
 
@@ -49,31 +52,28 @@ class Line:
 class Sent:
     """Two calls of a function in one bundle."""
 
-    def __init__(self, timeout_s=None):
-        self.line, self.waiting, self.dispatched, self.refused = Line(), [], 0, []
-        options = CallOptions("work", "a", timeout_s=timeout_s)
-        self.in_flight = BundlesInFlight(
-            self.line, options, BundleSizing(), self.put_back, self.dispatch, self.refused.append
-        )
+    def __init__(self):
+        self.line = Line()
+        self.dispatcher = Dispatcher(self.line, CallOptions("work", "a"))
         self.calls = MappedCalls(threading.Condition(), len, [("x",), ("yy",)])
-        self.bundle = SentBundle("key", self.calls, self.calls.take(2))
-        self.in_flight.add(self.bundle)
+        self.dispatcher.backlog.append(self.calls)
+        self.key, self.bundle = self.send(self.calls, self.calls.take(2))
 
-    def put_back(self, pending, numbers):
-        self.waiting.extend(numbers)
-        pending.put_back(numbers)
-
-    def dispatch(self):
-        self.dispatched += 1
+    def send(self, pending, numbers):
+        self.dispatcher._send(pending, numbers)
+        key = self.line.sent[-1]
+        return key, self.dispatcher._bundles[key]
 
     def hear(self, positions, values, kinds=None):
         outcomes = dump((positions, values, kinds or {}, None))
-        self.in_flight.outcomes("key", outcomes, 0.1)
+        self.dispatcher.outcomes(self.key, outcomes, 0.1)
 
 
 @pytest.fixture
 def sent():
-    return Sent()
+    made = Sent()
+    yield made
+    made.dispatcher.close()
 
 
 def test_a_second_outcome_of_a_call_changes_nothing(sent):
@@ -83,67 +83,62 @@ def test_a_second_outcome_of_a_call_changes_nothing(sent):
 
 
 def test_a_bundle_is_released_when_only_cancelled_calls_are_left(sent):
-    first, second = singles(sent, 2)
+    pending, key, (first, second) = singles(sent, 2)
     first.cancel()
-    sent.in_flight.cancel(first)
-    sent.in_flight.returned("singles", [1])
-    assert sent.waiting == [second]
-    assert sent.line.forgotten == ["singles"]
+    sent.dispatcher.cancel(first)
+    sent.dispatcher.returned(key, [1])
+    assert pending.take(5) == [second]
+    assert sent.line.forgotten == [key]
 
 
 def test_the_call_that_was_running_is_sent_again_with_the_key_of_its_lost_bundle(sent):
     sent.hear([0], [1])
-    sent.in_flight.erred("key", KilledWorker("key", LOST, 0))
+    sent.dispatcher.erred(sent.key, KilledWorker(sent.key, LOST, 0))
     assert sent.calls.resent([2]) == {}
-    assert sent.calls.resent([1, 2]) == {"after": "key", "again": 1}
+    assert sent.calls.resent([1, 2]) == {"after": sent.key, "again": 1}
     assert sent.calls.resent([1]) == {}
 
 
-def test_a_refusal_for_lack_of_workers_fails_the_calls_that_wait(sent):
-    refusal = NoWorkersError("pool 'a' is degraded")
-    sent.in_flight.erred("key", refusal)
-    assert sent.refused == [refusal]
+@pytest.mark.parametrize("references", [{}, {"key": "an argument"}])
+def test_only_a_refusal_for_lack_of_workers_fails_the_calls_that_wait(sent, references):
+    waiting = MappedCalls(threading.Condition(), len, [("x",)])
+    sent.dispatcher.backlog.append(waiting)
+    sent.bundle.references = references  # else it is the refusal of an argument
+    sent.dispatcher.erred(sent.key, NoWorkersError("pool 'a' is degraded"))
+    assert len(waiting) == len(references)
 
 
-def test_a_refusal_of_an_argument_fails_only_its_calls(sent):
-    sent.bundle.references = ["an argument"]
-    sent.in_flight.erred("key", NoWorkersError("pool 'b' is degraded"))
-    assert sent.refused == []
-
-
-def singles(sent, count, key="singles"):
-    """Send calls with a future each in one bundle, and return the futures."""
+def singles(sent, count):
+    """Send calls with a future each in one bundle, and return the group, the key and futures."""
     condition = threading.Condition()
     pending = SingleCalls(condition)
     for _ in range(count):
         pending.add(CallFuture(condition, (len, ("x",), {})))
     futures = pending.take(count)
-    sent.in_flight.add(SentBundle(key, pending, futures))
-    return futures
+    return pending, sent.send(pending, futures)[0], futures
 
 
 def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
     """The old bundle may still run its other tasks."""
-    first, second = singles(sent, 2)
-    pending = sent.in_flight._bundles["singles"].pending
-    sent.in_flight.returned("singles", [1])
-    assert sent.in_flight.bundle_of(second) is None
-    second.cancel()
-    sent.in_flight.cancel(second)
+    pending, key, (first, second) = singles(sent, 2)
+    sent.dispatcher.returned(key, [1])
+    assert sent.dispatcher.find(second).bundle is None
+    sent.dispatcher.cancel(second)
     assert sent.line.interrupted == []
-    sent.in_flight.add(SentBundle("again", pending, [second]))
-    assert sent.in_flight.bundle_of(second) == "again"
-    sent.in_flight.cancel(second)
-    assert sent.line.interrupted == [("again", 0)]
-    assert sent.in_flight.bundle_of(first) == "singles"
+    again, _ = sent.send(pending, pending.take(1))
+    assert sent.dispatcher.find(second).bundle == again
+    sent.dispatcher.cancel(second)
+    assert sent.line.interrupted == [(again, 0)]
+    assert sent.dispatcher.find(first).bundle == key
 
 
 def test_messages_about_other_bundles_change_nothing(sent):
-    sent.in_flight.outcomes("other", b"", 0.0)
-    sent.in_flight.returned("other", [0])
-    sent.in_flight.timed_out("other", 0)
-    sent.in_flight.begun("other")
-    sent.in_flight.in_memory("other")
-    sent.in_flight.erred("other", ValueError())
-    sent.in_flight.lost("other")
-    assert (len(sent.in_flight), sent.dispatched, sent.line.forgotten) == (1, 0, [])
+    sent.dispatcher.outcomes("other", b"", 0.0)
+    sent.dispatcher.returned("other", [0])
+    sent.dispatcher.timed_out("other", 0)
+    sent.dispatcher.begun("other")
+    sent.dispatcher.in_memory("other")
+    sent.dispatcher.erred("other", ValueError())
+    sent.dispatcher.lost("other")
+    assert list(sent.dispatcher._bundles) == [sent.key]
+    assert (sent.line.later, sent.line.forgotten) == ([], [])

@@ -8,8 +8,8 @@ import pytest
 
 from scalable.client import dispatcher as dispatching
 from scalable.client.backlog import CallOptions, MappedCalls
-from scalable.client.dispatcher import Dispatcher
-from scalable.client.in_flight import AHEAD, FIRST, SHARES
+from scalable.client.bundle_sizes import AHEAD, SHARES
+from scalable.client.dispatcher import FIRST, Dispatcher
 from scalable.protocol.messages import dump
 
 
@@ -78,8 +78,8 @@ def offered():
 
 def finish(dispatcher, key, seconds=1e-6):
     """Report the outcome of a bundle's only task, and the end of the bundle."""
-    dispatcher.in_flight.outcomes(key, dump((range(1), ["x"], {}, None)), seconds)
-    dispatcher.in_flight.in_memory(key)
+    dispatcher.outcomes(key, dump((range(1), ["x"], {}, None)), seconds)
+    dispatcher.in_memory(key)
 
 
 def test_few_bundles_are_sent_until_the_length_of_calls_is_known(offered):
@@ -97,7 +97,7 @@ def test_long_calls_reach_all_slots_after_some_moments(offered):
     moments = 0
     while len(line.sent) < AHEAD * 1000:
         for key in list(line.sent):
-            dispatcher.in_flight.begun(key)
+            dispatcher.begun(key)
         line.run_soon()
         moments += 1
     assert moments == math.ceil(math.log2(AHEAD * 1000 / FIRST))
@@ -107,10 +107,10 @@ def test_no_more_bundles_are_sent_while_the_first_ones_have_not_begun(offered):
     """On a busy machine their answers are late; that says nothing of the length of calls."""
     line, dispatcher = offered(1000, 5000)
     for key in line.sent[: FIRST // 2]:  # the others may wait behind long calls of another client
-        dispatcher.in_flight.begun(key)
+        dispatcher.begun(key)
     line.run_soon()
     assert len(line.sent) == FIRST
-    dispatcher.in_flight.begun(line.sent[-1])
+    dispatcher.begun(line.sent[-1])
     line.run_soon()
     assert len(line.sent) == FIRST + 2
 
@@ -146,5 +146,5 @@ def test_few_slots_are_filled_at_once(offered):
     line, dispatcher = offered(FIRST // AHEAD, 5000)
     assert len(line.sent) == FIRST
     for key in list(line.sent):
-        dispatcher.in_flight.begun(key)
+        dispatcher.begun(key)
     assert line.run_soon() == 0

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.client.backlog import MappedCalls, SingleCalls
-from scalable.client.futures import CallFuture
-from scalable.client.in_flight import (
+from scalable.client.bundle_sizes import (
     LARGEST_BUNDLE,
     MOST_WAITING,
     MOST_WAITING_BYTES,
@@ -22,6 +21,7 @@ from scalable.client.in_flight import (
     USUAL_WAITING,
     BundleSizing,
 )
+from scalable.client.futures import CallFuture
 
 
 class Value:
