@@ -33,6 +33,7 @@ from scalable.client.futures import (
 from scalable.client.task_output import display
 from scalable.dask_compat.client import not_loaded
 from scalable.errors import ClusterError
+from scalable.protocol.failures import arguments_text
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
 from scalable.protocol.messages import (
     Found,
@@ -42,7 +43,7 @@ from scalable.protocol.messages import (
     load,
     load_error,
 )
-from scalable.protocol.operations import ERROR, KEPT, PICKLED, Calls
+from scalable.protocol.operations import ERROR, KEPT, PICKLED, TELL_S, Calls
 from scalable.units import seconds_of
 
 
@@ -137,6 +138,10 @@ class PendingCalls(ABC):
         (call,) = self.ids([number])
         self._losses[call] = self._losses.get(call, 0) + 1
         return self._losses[call]
+
+    def losses(self, number: Any) -> int:
+        """Return the number of lost workers of a task."""
+        return self._losses.get(self.ids([number])[0], 0)
 
     def suspects(self, numbers: Sequence[Any]) -> list[Any]:
         """Return the tasks during which a worker was lost."""
@@ -521,6 +526,8 @@ class MappedCalls(PendingCalls):
 
 # Bundles ------------------------------------------------------------------------------------------
 
+#: Largest number of tasks of one lost bundle that are suspected.
+MOST_SUSPECTS = 256
 #: Digest and bytes of each function.
 Functions = tuple[tuple[bytes, bytes], ...]
 
@@ -569,6 +576,18 @@ class Bundle:
             self._positions = {each: position for position, each in enumerate(self.numbers)}
         return self._positions[number]
 
+    def about(self) -> dict[str, Any]:
+        """Return what the scheduler needs to know about the tasks."""
+        about = {"calls": len(self.numbers), **self.pending.resent(self.numbers)}
+        if self.suspected:
+            about |= {"losses": self.pending.losses(self.numbers[0]), "arguments": self.arguments()}
+        return about
+
+    def arguments(self) -> str | None:
+        """Return the arguments of the first task as a string, or None if they are not recorded."""
+        _, (_, args, kwargs) = self.pending.calls(self.numbers[:1], lambda _: 0)
+        return arguments_text(lambda: (args[0], (kwargs or [None])[0] or {}) if args else None)
+
     def left(self) -> list[int]:
         """Return the positions of the tasks that a caller still waits for."""
         return sorted(p for p in self.open if not self.pending.is_over(self.numbers[p]))
@@ -576,6 +595,17 @@ class Bundle:
     def note_lost(self, positions: Iterable[int]) -> None:
         """Record that tasks may have started in this bundle, and are sent again."""
         self.pending.note_lost([self.numbers[position] for position in positions], self.key)
+
+    def count_loss(self, call_s: float, *, begun: bool) -> int:
+        """Count the lost worker of the tasks that may have killed it, and return the largest count.
+        ``call_s`` is the mean duration of the tasks in seconds.
+        """
+        left = self.left()
+        if not left or (self.suspected and not begun):
+            return 0
+        # The tasks that were running, or that have finished since the last message.
+        unsure = min(MOST_SUSPECTS, 1 + int(2 * TELL_S / max(call_s, 1e-6)))
+        return max(self.pending.lost(self.numbers[position]) for position in left[:unsure])
 
     def fail(self, positions: Sequence[int], error: BaseException) -> None:
         self.open.difference_update(positions)

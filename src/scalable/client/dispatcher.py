@@ -24,7 +24,6 @@ from typing import Any
 from distributed import Future
 from distributed.scheduler import KilledWorker
 
-from scalable import settings
 from scalable.client.backlog import (
     Bundle,
     CallOptions,
@@ -39,7 +38,7 @@ from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.futures import CallFuture, MeasuredCalls, Whereabouts
 from scalable.dask_compat.client import state_of
 from scalable.errors import ClusterError, NoWorkersError
-from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory, note_call, shown_arguments
+from scalable.protocol.failures import LOSSES, OutOfMemory, is_given_up, note_call
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.protocol.messages import (
     Reference,
@@ -51,7 +50,6 @@ from scalable.protocol.operations import (
     KEPT,
     PLAIN,
     PROCESS,
-    TELL_S,
     too_long,
 )
 from scalable.units import counted
@@ -292,11 +290,7 @@ class Dispatcher:
                 self,
                 (run_bundle, header, payload, bundle.futures),
                 annotations={
-                    BUNDLE_ANNOTATION: {
-                        "calls": len(numbers),
-                        "rows": options.record_calls,
-                        **pending.resent(numbers),
-                    },
+                    BUNDLE_ANNOTATION: {"rows": options.record_calls, **bundle.about()},
                     TASK_ANNOTATION: self._task_name,
                 },
                 resources=options.resources,
@@ -495,18 +489,11 @@ class Dispatcher:
             return
         if isinstance(error, KilledWorker):
             begun, call_s = key not in self._unbegun, self._sizing.mean_s or 0.0
-            again, given_up = judge_loss(bundle, error, call_s, begun=begun)
-            logger.debug(
-                "bundle %s was lost with worker %s: %d of its tasks are queued again",
-                key, error.last_worker, len(again),
-            )  # fmt: skip
-            if again and again[0] < min(given_up, default=len(bundle.numbers)):
-                bundle.note_lost(again[:1])  # the one that was running, if any was
-            self._put_back(bundle, again)
-            if given_up:
-                bundle.open = set(given_up)
-                self._line.call_soon(self._give_up, bundle, given_up)
+            losses = bundle.count_loss(call_s, begun=begun)
+            if bundle.suspected and is_given_up(losses, type(error).__name__):
+                self._line.call_soon(self._give_up, bundle, error)
                 return
+            logger.debug("bundle %s was lost with worker %s", key, error.last_worker)
         else:
             logger.debug("bundle %s has failed: %r", key, error)
             bundle.fail(bundle.left(), error)
@@ -515,20 +502,19 @@ class Dispatcher:
                 self._sizing.refused()
                 # With one refusal after the other, a long backlog would take hours.
                 self._fail_waiting(error)
-        bundle.open.clear()
         self._release(bundle)
 
-    async def _give_up(self, bundle: Bundle, errors: Mapping[int, KilledWorker]) -> None:
-        """Fail tasks that have lost too many workers, and report the reasons."""
-        explained = {p: await self._line.with_reasons(e, bundle.key) for p, e in errors.items()}
-        errors = {p: error for p, error in explained.items() if p in bundle.left()}
-        losses = described_losses(bundle, errors)
-        self._line.tell_given_up(bundle.key, losses)
-        for position, _, _, arguments in losses:
-            error = errors[position]
-            note_call(error, str(error.task), arguments, None)
-            bundle.fail([position], error)
-        bundle.open.clear()
+    async def _give_up(self, bundle: Bundle, error: KilledWorker) -> None:
+        """Fail a task that has lost too many workers, with the reasons."""
+        function = bundle.pending.function(bundle.numbers[0])
+        name = getattr(function, "__qualname__", bundle.key)
+        if isinstance(error, OutOfMemory):
+            error = error.of_call(name)
+        else:
+            error = KilledWorker(name, error.last_worker, LOSSES - 1)
+        error = await self._line.with_reasons(error, bundle.key)
+        note_call(error, name, bundle.arguments(), None)
+        bundle.fail(bundle.left(), error)
         self._release(bundle)
 
     def lost(self, key: str) -> None:
@@ -624,55 +610,6 @@ class Dispatcher:
         if bundle.future is not None:
             bundle.future.release()
         self.wake()
-
-
-# Losses -------------------------------------------------------------------------------------------
-
-#: Number of lost workers after which a task of an executor is given up. Dask allows one more.
-LOSSES = 3
-#: Largest number of tasks of one lost bundle that are suspected.
-MOST_SUSPECTS = 256
-
-
-def judge_loss(
-    bundle: Bundle, error: KilledWorker, call_s: float, *, begun: bool
-) -> tuple[list[int], dict[int, KilledWorker]]:
-    """Return the positions of tasks to run again, and the errors of those to give up.
-    A task is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` if memory ran out.
-    ``call_s`` is the mean duration of the tasks in seconds.
-    """
-    left = bundle.left()
-    if bundle.suspected and not begun:
-        return left, {}
-    # The tasks that were running, or that have finished since the last message.
-    unsure = 1 if bundle.suspected else min(MOST_SUSPECTS, 1 + int(2 * TELL_S / max(call_s, 1e-6)))
-    allowed = MOST_OUT_OF_MEMORY if isinstance(error, OutOfMemory) else LOSSES
-    given_up: dict[int, KilledWorker] = {}
-    for position in left[:unsure]:
-        number = bundle.numbers[position]
-        if bundle.pending.lost(number) >= allowed:
-            named = getattr(bundle.pending.function(number), "__qualname__", bundle.key)
-            given_up[position] = (
-                error.of_call(named)
-                if isinstance(error, OutOfMemory)
-                else KilledWorker(named, error.last_worker, LOSSES - 1)
-            )
-    return [position for position in left if position not in given_up], given_up
-
-
-def described_losses(
-    bundle: Bundle, errors: Mapping[int, KilledWorker]
-) -> list[tuple[int, str, str, str | None]]:
-    """Return position, error class, message and arguments of the tasks that are given up."""
-    told = []
-    for position, error in errors.items():
-        arguments = None
-        if settings.records_arguments():
-            _, (_, args, kwargs) = bundle.pending.calls([bundle.numbers[position]], lambda _: 0)
-            if args:
-                arguments = shown_arguments(args[0], (kwargs or [None])[0] or {})
-        told.append((position, type(error).__name__, str(error), arguments))
-    return told
 
 
 # Withdrawals --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dask import annotate  # type: ignore[attr-defined]
@@ -38,7 +38,6 @@ from scalable.protocol.operations import (
     BEGUN,
     BUNDLES,
     ENDING_TOPIC,
-    GIVEN_UP,
     INTERRUPT,
     OUTCOMES,
     PRINTED,
@@ -255,10 +254,6 @@ class ExecutorConnection:
             final = reasons[-1]
             return OutOfMemory(name, last, allowed, final.memory, final.memory, final.component, 0)
         return LostWorkers(name, last, allowed, *((known.name, known.reason) for known in reasons))
-
-    def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
-        """Report a lost bundle's failed tasks: position, error class, message and arguments."""
-        send_to_scheduler(self._client, {"op": GIVEN_UP, "key": key, "calls": calls})
 
     def upload(self, value: Any, tag: str = "") -> Future[Any]:
         """Upload an object to a worker with the tag, or to any worker, and return its future.

@@ -226,9 +226,8 @@ def _clear(frame: FrameType | None, cleared: set[int]) -> None:
 
 #: Number of times that a task may run out of memory before it fails.
 MOST_OUT_OF_MEMORY = 2
-#: Factor by which the advised memory exceeds what a task had reached when it was stopped, because
-#: what it really needs is unknown.
-_MARGIN = 2
+#: Number of lost workers after which a task of an executor is given up. Dask allows one more.
+LOSSES = 3
 
 
 class _FailedWithWorker(KilledWorker):
@@ -291,9 +290,14 @@ class LostWorkers(_FailedWithWorker):
         return f"task {task!r} is given up: {count} ({shown})"
 
 
+def is_given_up(losses: int, failure_class: str) -> bool:
+    """Return whether an executor's task is given up after so many lost workers."""
+    return losses >= (MOST_OUT_OF_MEMORY if failure_class == OutOfMemory.__name__ else LOSSES)
+
+
 def advised(limit: int, used: int) -> str:
     """Return the memory to request, in the limit's unit, after a task reached ``used`` bytes."""
-    wanted = used * _MARGIN
+    wanted = used * 2  # what it really needs is unknown
     step = 10.0 ** math.floor(math.log10(wanted)) / 2
     return like(limit, math.ceil(wanted / step) * step)
 

@@ -246,10 +246,8 @@ def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:
         _open.values = None
 
 
-def arguments(row: Any, values: Mapping[Any, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return a task's positional and keyword arguments from its :func:`load_calls` row."""
-    if type(row) is not bytes:
-        return row, {}
+def arguments(row: bytes, values: Mapping[Any, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return a task's positional and keyword arguments that were pickled separately."""
     args, kwargs = load_calls(row, values)
     return args, kwargs or {}
 

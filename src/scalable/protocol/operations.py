@@ -15,8 +15,6 @@ OUTCOMES = "scalable-outcomes"
 RETURNED = "scalable-returned"
 TIMED_OUT = "scalable-timed-out"
 PRINTED = "scalable-printed"
-#: Operation in messages from clients: tasks of a lost bundle have failed, and are not retried.
-GIVEN_UP = "scalable-given-up"
 INTERRUPT = "scalable-interrupt"
 #: Operation in messages to workers: addresses of workers that have left, one per line, as bytes.
 LEFT = "scalable-left"

@@ -8,7 +8,6 @@ import logging
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
 from heapq import nlargest
 from typing import Any
 
@@ -24,7 +23,6 @@ from scalable.dask_compat.scheduler import (
     send_to_worker,
 )
 from scalable.dask_compat.tasks import forget_when_released, release_for
-from scalable.model import FailedCall, FailureDetails
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import (
@@ -32,7 +30,6 @@ from scalable.protocol.operations import (
     BEGUN,
     BUNDLES,
     EVERY,
-    GIVEN_UP,
     INTERRUPT,
     OUTCOMES,
     PRINTED,
@@ -42,7 +39,6 @@ from scalable.protocol.operations import (
 )
 from scalable.scheduler.task_log import (
     EndedTask,
-    GivenUp,
     Listener,
     LoggedTask,
     TaskLog,
@@ -92,7 +88,6 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._scheduler = scheduler
         WorkerLosses.of(scheduler)  # first: it determines which tasks start again
         TaskLog.of(scheduler).listen(self)
-        offer_on_streams(scheduler, GIVEN_UP, self.give_up)
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, TIMED_OUT, PRINTED):
             offer_on_streams(scheduler, operation, self._forwarder(operation))
@@ -149,6 +144,9 @@ class BundleRelay(SchedulerPlugin, Listener):
         return waiting
 
     def begun(self, key: str, client: str) -> None:
+        """Note that a suspected task starts, before it does, and pass that on to its client."""
+        if (call := TaskLog.of(self._scheduler).find(key)) is not None:
+            call.suspect_began = True
         send_to_client(self._scheduler, client, {"op": BEGUN, "key": key})
 
     def interrupt(self, key: str, number: int | None, client: str) -> None:
@@ -216,30 +214,6 @@ class BundleRelay(SchedulerPlugin, Listener):
         """Prevent Dask from repeating a bundle whose results were lost with its worker."""
         if end.succeeded:
             never_compute_again(end.call.task)
-
-    def give_up(self, key: Any, calls: Sequence[Sequence[Any]], client: str) -> None:
-        """Record tasks of a lost bundle as failed, because their client does not resend them."""
-        log = TaskLog.of(self._scheduler)
-        call = log.find(key)
-        if call is None or call.bundle is None:
-            return
-        if all(other.client_key != client for other in call.task.who_wants or ()):
-            return
-        failed = []
-        for position, kind, message, arguments in calls:
-            place = int(position)
-            if not 0 <= place < call.calls or place in call.given_up:
-                continue
-            call.given_up |= {place}
-            details = FailureDetails(
-                arguments=None if arguments is None else str(arguments)[:LONGEST_TEXT],
-                worker=None if call.lost is None else call.lost.worker,
-                tries=1 if call.lost is None else call.lost.tries,
-            )
-            texts = str(kind)[:LONGEST_TEXT], str(message)[:LONGEST_TEXT]
-            failed.append(FailedCall(*texts, None, details, place))
-        if failed:
-            log.give_up(GivenUp(call, tuple(failed)))
 
     async def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
         self._tell_soon()

@@ -40,7 +40,6 @@ from scalable.scheduler.recorder import failure_rows
 from scalable.scheduler.task_log import (
     READY,
     EndedTask,
-    GivenUp,
     HeardOutcomes,
     Listener,
     LoggedTask,
@@ -294,12 +293,6 @@ class NameCounts(Listener):
         if found:
             self.row_for(heard.name, heard.tag).phases[_CACHED] += found
 
-    def given_up(self, given_up: GivenUp) -> None:
-        """Count tasks of a lost bundle as failed. They no longer count as unfinished."""
-        call: LoggedTask = given_up.call
-        row = self.row_for(call.name, call.tag) if call.counted is None else call.counted[0]
-        row.phases[_FAILED] += len(given_up.failures)
-
     def forgotten(self, call: LoggedTask) -> None:
         if call.counted is None:
             return
@@ -462,9 +455,6 @@ class Overviews(Listener):
             self._span(end, end.address, timed.began, timed.ended)
         if not end.succeeded or timed.bundle is not None:
             self._failed(failure_rows(end))
-
-    def given_up(self, given_up: GivenUp) -> None:
-        self._failed(failure_rows(given_up))
 
     def _span(self, end: EndedTask, address: str, began: float, ended: float) -> None:
         bundle, record = end.measured.bundle, self._log.workers.at(address)

@@ -26,12 +26,10 @@ from scalable.runs.calls import RERUN, RetryReason
 from scalable.runs.directory import RunDirectory
 from scalable.scheduler.task_log import (
     EndedTask,
-    GivenUp,
     HeardOutcomes,
     Listener,
     LoggedTask,
     TaskLog,
-    runs_again,
 )
 
 logger = logging.getLogger("scalable.scheduler")
@@ -163,21 +161,7 @@ class Recorder(Listener):
             self._last_ended = end.call.task
             self._end(end.call, "found" if end.is_hit else "succeeded", end)
             return
-        again = runs_again(end.failure()[0], is_bundle=end.call.bundle is not None)
-        self._end(end.call, "cancelled" if again else "failed", end)
-
-    def given_up(self, given_up: GivenUp) -> None:
-        """Record as failed the tasks of a lost bundle that their client does not resend."""
-        now = time.time()
-        own = self._head(given_up.call)
-        for failed in given_up.failures:
-            worker = "null" if failed.details.worker is None else encoded(failed.details.worker)
-            head = head_in_bundle(own, failed.position or 0)
-            self._lines.append(
-                f'{head}"worker":{worker},"state":"failed",'
-                f'"timestamp":{now},"queued_s":null,"duration_s":null,"transfer_s":null}}'
-            )
-        self._run.extend("failures", failure_rows(given_up))
+        self._end(end.call, "cancelled" if end.runs_again else "failed", end)
 
     def remembered(self, heard: HeardOutcomes) -> None:
         self._remembered += heard.rows(time.time())
@@ -206,7 +190,9 @@ class Recorder(Listener):
         cancelled = call.calls if end is None and call.is_cancelled_bundle else 0
         if len(self._lines) >= MOST_LINES:
             self.flush()
-        if silent and not cancelled:
+        if silent and state == "failed" and bundle is None:  # a task that was given up
+            head = head_in_bundle(head, 0)
+        elif silent and not cancelled:
             for number, told in enumerate(end.in_bundle() if end is not None and bundle else ()):
                 self._lines.append(f"{last_row(head_in_bundle(head, number), worker, *told)}}}")
             return
@@ -224,7 +210,7 @@ class Recorder(Listener):
 
     def _settle_again(self, call: LoggedTask, end: EndedTask | None) -> None:
         """Record that a task ran again, unless it was lost before it started."""
-        killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
+        killed = end is not None and end.killed
         started = end is not None and end.measured.began is not None
         if started or call.again is not None or (killed and call.bundle is None):
             self._rerun(call)
@@ -379,7 +365,7 @@ def last_row(
 # Failure rows -------------------------------------------------------------------------------------
 
 
-def failure_rows(end: EndedTask | GivenUp) -> list[dict[str, Any]]:
+def failure_rows(end: EndedTask) -> list[dict[str, Any]]:
     """Return a row of ``failures.jsonl`` for each failed task in one report."""
     if not end.failures:
         return []

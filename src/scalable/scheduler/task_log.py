@@ -14,13 +14,14 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from distributed import Scheduler, SchedulerPlugin
-from distributed.scheduler import TaskState, WorkerState
+from distributed.scheduler import KilledWorker, TaskState, WorkerState
 
 from scalable.dask_compat.scheduler import LostWorker, startstops
 from scalable.dask_compat.tasks import failed_try, is_given_back
 from scalable.model import FailedCall, FailureDetails
 from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 from scalable.model.failures import OUT_OF_MEMORY
+from scalable.protocol.failures import LOSSES, LostWorkers, is_given_up
 from scalable.protocol.measured import (
     BUNDLE_ANNOTATION,
     PROFILE,
@@ -69,9 +70,9 @@ class LoggedTask:
     too_large = cut_off = retries = 0
     #: Its next attempt, while it waits for it.
     held: Any = None
-    #: For a bundle: how it was lost, and positions of tasks that its client has given up.
+    #: For a bundle: how it was lost, and whether its suspected task has started.
     lost: LostBundle | None = None
-    given_up: frozenset[int] = frozenset()
+    suspect_began = False
     #: Keys of the task that submitted it, and of unfinished tasks that it has submitted.
     parent: Any = None
     children: dict[Any, None] | None = None
@@ -250,13 +251,29 @@ class EndedTask:
             ]
         if call.task.exception_blame is not call.task:
             return []
-        name, message = self.failure()
-        if runs_again(name, is_bundle=call.bundle is not None):
+        if self.runs_again:
             return []
-        details = {"worker": self.worker, **(self.measured.failure or {})}
+        name, message = self.failure()
+        if call.bundle is not None and name == KilledWorker.__name__:
+            error = LostWorkers(call.name, self.worker, LOSSES - 1)
+            name, message = LostWorkers.__name__, str(error)
+        details = {"worker": self.worker, **(call.bundle or {}), **(self.measured.failure or {})}
         told = FailureDetails.from_dict(details | {"tries": call.tries + 1})
         traceback = self._details.get("traceback_text")
         return [FailedCall(name, message, traceback, told, count=call.calls)]
+
+    @property
+    def killed(self) -> bool:
+        """True if the task failed because its worker was lost."""
+        return not self.succeeded and self.failure()[0] in _OF_LOST_WORKERS
+
+    @property
+    def runs_again(self) -> bool:
+        """True for a lost bundle whose tasks its client resends."""
+        if self.call.bundle is None or not self.killed:
+            return False
+        losses = self.call.bundle.get("losses", 0)
+        return not (self.call.suspect_began and is_given_up(losses + 1, self.failure()[0]))
 
     def failure(self) -> tuple[str, str]:
         return failure_in(self._details)
@@ -285,9 +302,6 @@ class Listener:
 
     def remembered(self, heard: HeardOutcomes) -> None:
         """Handle the cache outcomes of a finished task or of a client."""
-
-    def given_up(self, given_up: GivenUp) -> None:
-        """Handle failed tasks of a bundle that their client does not resend."""
 
     def left(self, call: LoggedTask) -> None:
         """Handle a task that was released before it succeeded or failed."""
@@ -461,9 +475,6 @@ class TaskLog(SchedulerPlugin):
             heard = HeardOutcomes(str(name), tag or None, (outcome,))
             _tell(self._told["remembered"], heard)
 
-    def give_up(self, given_up: GivenUp) -> None:
-        _tell(self._told["given_up"], given_up)
-
     def call(self, key: Any) -> LoggedTask:
         return self._calls.get(key) or self._enter(key)
 
@@ -573,18 +584,6 @@ class HeardOutcomes:
 
 #: Error classes of tasks that failed because their worker was lost.
 _OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
-
-
-class GivenUp(NamedTuple):
-    """Failed tasks of a bundle that their client has given up after lost workers."""
-
-    call: Any
-    failures: tuple[FailedCall, ...]
-
-
-def runs_again(failure_class: str, *, is_bundle: bool) -> bool:
-    """Return whether a failed Dask task is a bundle whose tasks the client resends."""
-    return is_bundle and failure_class in _OF_LOST_WORKERS
 
 
 def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:

@@ -188,7 +188,7 @@ class WorkerLosses(Listener):
 
     def bundle_ended(self, end: EndedTask) -> None:
         """Record a bundle that failed because its worker ran out of memory."""
-        if not end.succeeded and end.failure()[0] == OUT_OF_MEMORY:
+        if end.runs_again and end.failure()[0] == OUT_OF_MEMORY:
             self._runs_again(end.call, RetryReason.WORKER_LOST, end.worker)
 
     def worker_lost(self, lost: LostWorker) -> None:

@@ -5,7 +5,6 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from distributed.scheduler import KilledWorker
 
 from scalable.client.backlog import Bundle, MappedCalls
 from scalable.client.bundle_sizes import (
@@ -18,11 +17,9 @@ from scalable.client.bundle_sizes import (
 )
 from scalable.client.dispatcher import (
     FREE_S,
-    LOSSES,
     STUCK_CALLS,
     STUCK_S,
     Withdrawals,
-    judge_loss,
 )
 from scalable.client.executor import REMEMBERED, Uploads
 
@@ -104,13 +101,6 @@ def bundle(pending=None, calls=1, *, suspected=False):
     return Bundle(pending, pending.take(calls), suspected=suspected, heard_at=0.0)
 
 
-def again(lost, call_s, *, begun=False):
-    return judge_loss(lost, ERROR, call_s, begun=begun)[0]
-
-
-ERROR = KilledWorker("key", SimpleNamespace(address="tcp://here"), 3)
-
-
 def test_a_free_slot_takes_back_the_bundle_that_was_sent_last():
     second, third = sent = [bundle(), bundle()]
     withdrawals = Withdrawals()
@@ -158,17 +148,19 @@ def test_a_bundle_is_not_taken_back_where_all_calls_are_long():
 
 def test_a_lost_bundle_makes_suspects_of_what_may_have_run():
     pending = waiting(8)
-    assert again(bundle(pending, 4), 1.0) == [0, 1, 2, 3]
+    assert bundle(pending, 4).count_loss(1.0, begun=False) == 1
     assert pending.suspects(range(8)) == [0]
-    assert again(bundle(pending, 4), 0.001) == [0, 1, 2, 3]
+    assert bundle(pending, 4).count_loss(0.001, begun=False) == 1
     assert pending.suspects(range(8)) == [0, 4, 5, 6, 7]
 
 
-def test_a_suspect_that_had_not_begun_is_blamed_for_nothing():
-    pending = waiting(2 * LOSSES)
-    for _ in range(2 * LOSSES):
-        assert again(bundle(pending, suspected=True), 1.0) == [0]
-    assert pending.suspects(range(2 * LOSSES)) == []
+def test_a_suspect_is_blamed_only_if_it_had_begun():
+    pending = waiting(2)
+    assert bundle(pending, suspected=True).count_loss(1.0, begun=False) == 0
+    suspect = bundle(pending, suspected=True)
+    assert [suspect.count_loss(1e-9, begun=True) for _ in range(2)] == [1, 2]
+    assert pending.suspects(range(2)) == [1]
+    assert suspect.about()["losses"] == 2
 
 
 def finished():

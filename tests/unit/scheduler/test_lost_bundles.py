@@ -27,15 +27,20 @@ class Lossy:
         self.recorder = Recorder(self.scheduler, self.rows, ["a"])
         self.ledger = TaskLog.of(self.scheduler)
 
-    def send(self, key, after=None, calls=1):
-        """Send a bundle; a worker of the same name takes it."""
-        about = {"calls": calls, "rows": self.each}
+    def send(self, key, after=None, losses=0):
+        """Send a bundle of one task; a worker of the same name takes it."""
+        about = {"calls": 1, "rows": self.each}
         about |= {} if after is None else {"after": after, "again": 1}
+        about |= {"losses": losses, "arguments": "(1,)"} if losses else {}
         task = self.scheduler.add(key, {BUNDLE_ANNOTATION: about, TASK_ANNOTATION: "fit"}, {"a": 1})
         task.priority = (len(self.scheduler.tasks),)
         task.who_wants = [SimpleNamespace(client_key="me")]
         self.scheduler.send(key)
         self.scheduler.move(key, "waiting", "processing")
+
+    def begin(self, key):
+        """Report the start of a suspected task."""
+        self.ledger.find(key).suspect_began = True
 
     def lose(self, worker, *keys):
         """Lose a worker with one thread that had these bundles."""
@@ -44,7 +49,7 @@ class Lossy:
         taken.executing, taken.long_running = [], []  # the tasks of the fake have no hash
         for key in keys:
             self.scheduler.tasks[key].exception_blame = self.scheduler.tasks[key]
-            self.scheduler.move(key, "erred", exception=KILLED)
+            self.scheduler.move(key, "erred", exception=KILLED, worker=f"tcp://{worker}")
         message = {
             "action": "remove-worker", "worker": f"tcp://{worker}", "expected": False,
             "processing-tasks": set(keys), "lost-computed-tasks": set(),
@@ -63,18 +68,18 @@ def test_a_call_that_is_given_up_has_failed_once_and_ran_again_as_often_as_it_be
     lossy = Lossy(rows=rows)
     lossy.send("one")
     lossy.lose("w1", "one")
-    lossy.send("two", after="one")
+    lossy.send("two", after="one", losses=1)
+    lossy.begin("two")
     lossy.lose("w2", "two")
-    lossy.send("three", after="two")
+    lossy.send("three", after="two", losses=2)
+    lossy.begin("three")
     lossy.lose("w3", "three")
-    told = [[0, "LostWorkers", "it is given up", "(1,)"]]
-    lossy.lost.give_up("three", told, "me")
-    lossy.lost.give_up("three", told, "me")  # twice is once
-    lossy.lost.give_up("three", [[7, "LostWorkers", "no such call", None]], "me")
-    lossy.lost.give_up("two", told, "another client")
-    lossy.lost.give_up("nothing", told, "me")
-    (row,) = lossy.rows["failures"][3:]  # the first rows are those of the lost workers
+    (row,) = (row for row in lossy.rows["failures"] if "count" in row)  # others: lost workers
     assert (row["failure_class"], row["count"], row["details"]["tries"]) == ("LostWorkers", 1, 3)
+    assert row["message"] == (
+        "task 'fit' is given up: 3 workers were lost while they ran it (the last was w3, "
+        "for an unknown reason)"
+    )
     assert (row["details"]["worker"], row["details"]["arguments"]) == ("w3", "(1,)")
     (counted,) = lossy.counts
     assert counted.phases[2:] == [0, 1, 0, 0]
@@ -93,8 +98,8 @@ def test_a_bundle_that_waited_at_the_lost_worker_did_not_begin(tmp_path):
     lossy.send("two", after="one")
     lossy.lose("w2", "before", "two")  # of these, the worker's one thread ran the first
     assert lossy.reruns() == []
-    lossy.send("three", after="two")
+    lossy.send("three", after="two", losses=2)
+    lossy.begin("three")
     lossy.lose("w3", "three")
     assert lossy.reruns() == [("three", "worker lost", "w1")]
-    lossy.lost.give_up("three", [[0, "KilledWorker", "no", None]], "me")
-    assert lossy.rows["failures"][-1]["details"]["tries"] == 2
+    assert next(row["details"]["tries"] for row in lossy.rows["failures"] if "count" in row) == 2
