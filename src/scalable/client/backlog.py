@@ -322,7 +322,7 @@ class MappedCalls(PendingCalls):
         #: True if no caller waits for the unfinished tasks any more.
         self.cancelled = False
         #: Called when all tasks have a result or error.
-        self.on_end: Callable[[], None] | None = None
+        self.on_end: Callable[[MappedCalls], None] | None = None
 
     @property
     def stays(self) -> bool:
@@ -386,7 +386,7 @@ class MappedCalls(PendingCalls):
             over = self._exhausted and self._settled == self._total
             self._condition.notify_all()
         if over and self.on_end is not None:
-            self.on_end()
+            self.on_end(self)
 
     def is_over(self, number: int) -> bool:
         return self.cancelled or self._results[number] is not MISSING

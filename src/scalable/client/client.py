@@ -849,7 +849,7 @@ class ScalableClient(HookedClient):
             When the scheduler was not started by scalable.
         """
         if isinstance(about, CallFuture):
-            return explain_executors(self, self._line, about)
+            return explain_executors(self, about)
         return self.sync(explanation_of, self, about)
 
     def get_logs(self, about: Any = None) -> Any:

@@ -35,7 +35,7 @@ from scalable.client.backlog import (
 )
 from scalable.client.bundle_sizes import AHEAD, BundleSizing
 from scalable.client.executor_connection import ExecutorConnection
-from scalable.client.futures import CallFuture, MeasuredCalls, Whereabouts
+from scalable.client.futures import CallFuture, MeasuredCalls, name_of_call
 from scalable.dask_compat.client import state_of
 from scalable.errors import ClusterError, NoWorkersError
 from scalable.protocol.failures import LOSSES, OutOfMemory, is_given_up, note_call
@@ -53,6 +53,7 @@ from scalable.protocol.operations import (
     too_long,
 )
 from scalable.units import counted
+from scalable.views.explanation import TaskFacts
 from scalable.worker.bundles import run_bundle
 
 logger = logging.getLogger("scalable.client")
@@ -154,18 +155,17 @@ class Dispatcher:
         """True if no task waits or runs, and the scheduler has recorded the end of all bundles."""
         return not (self._bundles or self.unfinished)
 
-    def find(self, future: CallFuture) -> Whereabouts | None:
-        """Return the position of a task of this executor, or None for any other task."""
-        if future.bundle in self._bundles:
-            return Whereabouts(self.tag, future.bundle)
-        if any(future in bundle.numbers for bundle in self._held):
-            return Whereabouts(self.tag, held=True)
+    def find(self, future: CallFuture) -> TaskFacts | None:
+        """Return the facts about a task that waits here, or None for any other. For any thread."""
+        name = name_of_call(future)
+        if any(future in bundle.numbers for bundle in list(self._held)):
+            return TaskFacts(name, name, self.tag, "held")
         before = 0
         for pending in list(self.backlog):
             if isinstance(pending, SingleCalls):
                 position = pending.position(future)
                 if position is not None:
-                    return Whereabouts(self.tag, before=before + position)
+                    return TaskFacts(name, name, self.tag, "backlog", before=before + position)
             before += len(pending)
         return None
 
@@ -457,7 +457,7 @@ class Dispatcher:
                 return False
         for position, future in zip(bundle.kept, futures, strict=True):
             if future.call is not None and future.home is not None:  # else it was cancelled
-                future.kept = future.home.of(bundle.future, position, future.call)
+                future.keep(bundle.future, position)
                 bundle.pending.settle([future], [None])
         bundle.open.difference_update(bundle.kept)
         bundle.kept.clear()

@@ -45,6 +45,9 @@ ErrorCallback = Callable[[BaseException], Any]
 IDLE_CHECK_S = 0.02
 #: Message of ``concurrent.futures`` for tasks that are submitted too late.
 AFTER_SHUTDOWN = "cannot schedule new futures after shutdown"
+#: Number of attempts to get a result whose workers are lost.
+ATTEMPTS = 3
+Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 #: Keyword arguments of all tasks that have none. They are never changed.
 NO_NAMES: dict[str, Any] = {}
 
@@ -70,8 +73,8 @@ class PoolExecutor(Executor):
         dispatcher.backlog.append(self._single)
         self._many: weakref.WeakSet[MappedCalls] = weakref.WeakSet()
         self._uploads = Uploads(self._upload, partial(line.upload_again, tag=dispatcher.tag))
-        self._dependent = DependentCalls(self._condition, self._begin, line, self._uploads.replaced)
-        self._kept = RemoteResults(line, self._run_again)
+        #: Tasks that wait until the futures among their arguments are done.
+        self._incomplete: set[CallFuture] = set()
         self._on_cancel = self._end_call  # one object for all futures
         self._is_shut_down = False
         self._process = os.getpid()
@@ -91,7 +94,7 @@ class PoolExecutor(Executor):
         if kwargs:
             kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
         future = self._future((self._sent(fn), args, kwargs))
-        self._dependent.add(future)
+        self._begin_when_complete(future)
         return self._run_now(future)
 
     def _run_now(self, future: CallFuture[_Result]) -> CallFuture[_Result]:
@@ -109,7 +112,7 @@ class PoolExecutor(Executor):
 
     def _future(self, call: Call) -> CallFuture:
         future = CallFuture(self._condition, call, self._on_cancel)
-        future.home = self._kept
+        future.home = self
         return future
 
     def map(
@@ -166,7 +169,8 @@ class PoolExecutor(Executor):
             self._single.cancel_all()
             for many in list(self._many):
                 many.cancel()
-            self._dependent.cancel_all()
+            for future in list(self._incomplete):
+                future.cancel()
             self._line.call_soon(self._dispatcher.cancel_held)
         if wait:
             for many in list(self._many):
@@ -338,38 +342,35 @@ class PoolExecutor(Executor):
         if parent is not None:
             self._dispatcher.parent = parent
 
-    def _run_again(self, call: Call) -> CallFuture:
-        """Run a task again because its result was lost."""
-        future = self._future(call)
-        future.takers = 1
-        self._begin(future)
-        return future
-
     def _end_call(self, future: CallFuture) -> None:
         self._line.call_soon(self._dispatcher.cancel, future)
 
     def _set_when_idle(self, over: threading.Event) -> None:
         # Dependent tasks are checked first, because they go to the dispatcher later.
-        if self._dependent.idle and self._dispatcher.idle:
+        if all(f.done() for f in list(self._incomplete)) and self._dispatcher.idle:
             over.set()
         else:
             self._line.call_later(IDLE_CHECK_S, partial(self._set_when_idle, over))
 
     # Mapped tasks -------------------------------------------------------------------------------
 
-    def _mapped(
-        self, fn: Callable[..., Any], rows: list[tuple[Any, ...]] | None, *, ordered: bool = True
-    ) -> MappedCalls:
-        self._check_open()
-        rows = None if rows is None else self._uploads.replaced_in_all(rows)
-        return MappedCalls(self._condition, self._sent(fn), rows, ordered=ordered)
-
     def _start(
-        self, fn: Callable[..., Any], rows: list[tuple[Any, ...]] | None, *, ordered: bool = True
+        self,
+        fn: Callable[..., Any],
+        rows: list[tuple[Any, ...]] | None,
+        *,
+        ordered: bool = True,
+        on_end: Callable[[MappedCalls], None] | None = None,
     ) -> MappedCalls:
-        many = self._mapped(fn, rows, ordered=ordered)
+        """Start the tasks of a function. If ``rows`` is None, they are read later."""
+        self._check_open()
+        replaced = None if rows is None else self._uploads.replaced_in_all(rows)
+        many = MappedCalls(self._condition, self._sent(fn), replaced, ordered=ordered)
+        many.on_end = on_end
         if rows is None or rows:
-            self._offer(many)
+            self._made_calls()
+            self._many.add(many)
+            self._dispatcher.offer(many)
         return many
 
     def _most_ahead(self) -> tuple[float, float]:
@@ -408,15 +409,10 @@ class PoolExecutor(Executor):
         ).start()
         return streamed
 
-    def _offer(self, many: MappedCalls) -> None:
-        self._made_calls()
-        self._many.add(many)
-        self._dispatcher.offer(many)
-
     def _collect(self, fn: Callable[..., Any], arguments: list[Any]) -> CallFuture:
-        future, many = CallFuture(self._condition), self._mapped(fn, arguments)
+        future = CallFuture(self._condition)
 
-        def end() -> None:
+        def end(many: MappedCalls) -> None:
             try:
                 settle(self._condition, [(future, many.collect(), None)])
             except Exception as error:  # noqa: BLE001 - the error of a task
@@ -427,13 +423,108 @@ class PoolExecutor(Executor):
                 many.cancel()
                 self._line.call_soon(self._dispatcher.withdraw_calls_of, many)
 
-        many.on_end = end
+        many = self._start(fn, arguments, on_end=end)
         future.add_done_callback(ended)
-        if arguments:
-            self._offer(many)
-        else:
-            end()
+        if not arguments:
+            end(many)
         return future
+
+    # Dependent tasks ----------------------------------------------------------------------------
+
+    def _begin_when_complete(self, future: CallFuture) -> None:
+        """Put a task into the backlog when all futures among its arguments are done."""
+        _, args, kwargs = future.call or (None, (), {})
+        needed = call_futures_of([*args, *kwargs.values()])
+        if not needed:
+            self._begin(future)
+            return
+        self._incomplete.add(future)
+        left, lock = itertools.count(len(needed) - 1, -1), threading.Lock()
+
+        def ended(_: Any) -> None:
+            with lock:
+                if next(left):
+                    return
+            try:
+                self._begin_with_results(future)
+            finally:
+                self._incomplete.discard(future)
+
+        for other in needed:
+            # First the callback: it counts as a user of the result here, until the task is a taker.
+            other.add_done_callback(ended)
+            if other.is_near(self):
+                other.takers += 1
+
+    def _begin_with_results(self, future: CallFuture) -> None:
+        if future.call is None:
+            return  # already cancelled
+        function, args, kwargs = future.call
+        try:
+            named = {name: self._value(value) for name, value in kwargs.items()}
+            future.call = function, tuple(map(self._value, args)), named
+        except BaseException as error:  # noqa: BLE001 - the error of the task that it waited for
+            settle(self._condition, [(future, None, error)])
+            return
+        self._begin(future)
+
+    def _value(self, argument: Any) -> Any:
+        """Return an argument with its futures replaced by their results."""
+        if isinstance(argument, CallFuture):
+            return self._uploads.replaced([self._result(argument)])[0]
+        found = call_futures_of(argument)
+        return pack_data(argument, {f: self._result(f) for f in found}) if found else argument
+
+    def _result(self, future: CallFuture) -> Any:
+        kept = future.kept
+        return kept if kept is not None and future.is_near(self) else future.result()
+
+    # Results on workers -------------------------------------------------------------------------
+
+    def _fetch_kept(self, reference: Reference) -> Any:
+        """Return a result. If it is lost, run its task again. May raise ClusterError."""
+        if self._line.in_event_loop:
+            raise ClusterError(
+                "the result is on a worker, and a callback cannot wait for it",
+                hint="call result() in another thread",
+            )
+        if self._line.closed:
+            raise ClusterError(
+                "the result was on a worker when the client was closed",
+                hint="call result() before the client is closed",
+            )
+        return self._line.wait_for(self._fetch, reference)
+
+    async def _fetch(self, reference: Reference) -> Any:
+        for attempt in range(ATTEMPTS):
+            if reference.future.status in ("cancelled", "lost"):
+                await reference.restore()
+            try:
+                found = await self._line.fetch(reference.future)
+            except Exception:
+                if attempt == ATTEMPTS - 1 or reference.future.status == "finished":
+                    raise
+                continue
+            if reference.position is None:
+                return found
+            return await asyncio.to_thread(found[reference.position].load)
+        raise ClusterError(f"the result was lost with its worker {ATTEMPTS} times")
+
+    async def _run_again(self, call: Call, reference: Reference) -> None:
+        """Run the task of a lost result again, and refer to its new result."""
+        logger.debug("the result %s was lost: its task runs again", reference.future.key)
+        ended, future = asyncio.Event(), self._future(call)
+        future.takers = 1
+        future.add_done_callback(lambda _: self._line.call_soon(ended.set))
+        self._begin(future)
+        await ended.wait()
+        if (error := future.exception(0)) is not None:
+            raise error
+        if future.kept is not None:
+            reference.future, reference.position = future.kept.future, future.kept.position
+        else:  # it is small this time
+            reference.value, reference.position = future.result(0), None
+            await self._line.upload_again(reference)
 
 
 class _Results(Iterator[Any]):
@@ -475,151 +566,6 @@ def _add_callbacks(
 
     if callback is not None or error_callback is not None:
         future.tell_first(ended)
-
-
-# Dependent tasks ----------------------------------------------------------------------------------
-
-
-class DependentCalls:
-    """Tasks that wait until the futures among their arguments are done."""
-
-    def __init__(
-        self,
-        condition: threading.Condition,
-        begin: Callable[[CallFuture], None],
-        line: Any,
-        uploaded: Callable[[Iterable[Any]], tuple[Any, ...]],
-    ) -> None:
-        # ``begin`` puts a task with complete arguments into the backlog (the tasks to send).
-        # ``uploaded`` returns arguments with the large ones replaced by references.
-        self._condition, self._begin = condition, begin
-        self._line, self._uploaded = line, uploaded
-        self._waiting: set[CallFuture] = set()
-
-    @property
-    def idle(self) -> bool:
-        """True if no task waits for the result of another task."""
-        return all(future.done() for future in list(self._waiting))
-
-    def cancel_all(self) -> None:
-        """Cancel the tasks that wait for the result of another task."""
-        for future in list(self._waiting):
-            future.cancel()
-
-    def add(self, future: CallFuture) -> None:
-        """Put a task into the backlog when all futures among its arguments are done."""
-        _, args, kwargs = future.call or (None, (), {})
-        needed = call_futures_of([*args, *kwargs.values()])
-        if not needed:
-            self._begin(future)
-            return
-        self._waiting.add(future)
-        left, lock = itertools.count(len(needed) - 1, -1), threading.Lock()
-
-        def ended(_: Any) -> None:
-            with lock:
-                if next(left):
-                    return
-            try:
-                self._begin_with_results(future)
-            finally:
-                self._waiting.discard(future)
-
-        for other in needed:
-            # First the callback: it counts as a user of the result here, until the task is a taker.
-            other.add_done_callback(ended)
-            if other.home is not None and other.home.is_near(self._line):
-                other.takers += 1
-
-    def _begin_with_results(self, future: CallFuture) -> None:
-        if future.call is None:
-            return  # already cancelled
-        function, args, kwargs = future.call
-        try:
-            named = {name: self._value(value) for name, value in kwargs.items()}
-            future.call = function, tuple(map(self._value, args)), named
-        except BaseException as error:  # noqa: BLE001 - the error of the task that it waited for
-            settle(self._condition, [(future, None, error)])
-            return
-        self._begin(future)
-
-    def _value(self, argument: Any) -> Any:
-        """Return an argument with its futures replaced by their results."""
-        if isinstance(argument, CallFuture):
-            return self._uploaded([self._result(argument)])[0]
-        found = call_futures_of(argument)
-        return pack_data(argument, {f: self._result(f) for f in found}) if found else argument
-
-    def _result(self, future: CallFuture) -> Any:
-        kept, home = future.kept, future.home
-        near = kept is not None and home is not None and home.is_near(self._line)
-        return kept if near else future.result()
-
-
-# Results on workers -------------------------------------------------------------------------------
-
-#: Number of attempts to get a result whose workers are lost.
-ATTEMPTS = 3
-
-Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
-
-
-class RemoteResults:
-    """Results of one executor's tasks that stay on the workers."""
-
-    def __init__(self, line: ExecutorConnection, run: Callable[[Call], CallFuture]) -> None:
-        self._line, self._run = line, run
-
-    def of(self, bundle: Any, position: int, call: Call) -> Reference:
-        """Return a reference to a result of a bundle. ``call`` runs again if the result is lost."""
-        return Reference(bundle, partial(self._run_again, call), position=position)
-
-    def is_near(self, line: ExecutorConnection) -> bool:
-        """Return whether another executor's tasks can use the results."""
-        return line is self._line
-
-    def fetch(self, reference: Reference) -> Any:
-        """Return a result. If it is lost, run its task again. May raise ClusterError."""
-        if self._line.in_event_loop:
-            raise ClusterError(
-                "the result is on a worker, and a callback cannot wait for it",
-                hint="call result() in another thread",
-            )
-        if self._line.closed:
-            raise ClusterError(
-                "the result was on a worker when the client was closed",
-                hint="call result() before the client is closed",
-            )
-        return self._line.wait_for(self._fetch, reference)
-
-    async def _fetch(self, reference: Reference) -> Any:
-        for attempt in range(ATTEMPTS):
-            if reference.future.status in ("cancelled", "lost"):
-                await reference.restore()
-            try:
-                found = await self._line.fetch(reference.future)
-            except Exception:
-                if attempt == ATTEMPTS - 1 or reference.future.status == "finished":
-                    raise
-                continue
-            if reference.position is None:
-                return found
-            return await asyncio.to_thread(found[reference.position].load)
-        raise ClusterError(f"the result was lost with its worker {ATTEMPTS} times")
-
-    async def _run_again(self, call: Call, reference: Reference) -> None:
-        """Run the task of a lost result again, and refer to its new result."""
-        logger.debug("the result %s was lost: its task runs again", reference.future.key)
-        ended, future = asyncio.Event(), self._run(call)
-        future.add_done_callback(lambda _: self._line.call_soon(ended.set))
-        await ended.wait()
-        if (error := future.exception(0)) is not None:
-            raise error
-        if future.kept is not None:
-            reference.future, reference.position = future.kept.future, future.kept.position
-        else:  # it is small this time
-            reference.value, reference.position = future.result(0), None
-            await self._line.upload_again(reference)
 
 
 # Uploads ------------------------------------------------------------------------------------------

@@ -176,11 +176,6 @@ class ExecutorConnection:
             about = {"executor": executor, "tag": tag, "task": task, "slots": slots}
             send_to_scheduler(self._client, {"op": BACKLOG, **about})
 
-    async def find(self, future: Any) -> Any:
-        """Return the position of a task of any executor, or None if no executor has taken it."""
-        places = (follower.find(future) for follower in list(self._slot_followers))
-        return next((place for place in places if place is not None), None)
-
     @property
     def unfinished_calls(self) -> int:
         """Number of tasks of all executors that wait or run."""

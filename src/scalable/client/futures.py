@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, CancelledError, Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dask.utils import funcname
 from distributed.client import futures_of
 
 from scalable.client.task_output import display
 from scalable.dask_compat.client import state_of
+from scalable.errors import ClusterError
 from scalable.frames import own_frame_in
 from scalable.liveness import refuse_in_child
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot_back
@@ -132,7 +133,7 @@ class CallFuture(Future[_Result]):
         self.measures: tuple[MeasuredCalls, int] | None = None
         #: Number of tasks that take the result as an argument.
         self.takers = 0
-        #: `RemoteResults` of the executor, whose results may stay on the workers, or None.
+        #: The executor, if its results may stay on the workers, or None.
         self.home: Any = None
         #: Reference of the result, if it has stayed on the workers.
         self.kept: Reference | None = None
@@ -168,7 +169,7 @@ class CallFuture(Future[_Result]):
             finally:
                 self = None  # type: ignore[assignment]  # noqa: PLW0642 - no reference cycle
         if (kept := self.kept) is not None and self.home is not None:
-            self._result = self.home.fetch(kept)
+            self._result = self.home._fetch_kept(kept)
             self.kept = None
         return self._result  # type: ignore[no-any-return]
 
@@ -177,6 +178,14 @@ class CallFuture(Future[_Result]):
         """True if a large result may stay on the workers, because only other tasks wait for it."""
         others = 0 < self.takers >= len(self._callbacks or ()) and self.on_outcome is None
         return others and self.home is not None
+
+    def keep(self, bundle: Any, position: int) -> None:
+        """Leave the result on its worker, in a bundle. If it is lost, the task runs again."""
+        self.kept = Reference(bundle, partial(self.home._run_again, self.call), position=position)
+
+    def is_near(self, executor: Any) -> bool:
+        """Return whether the result may stay on the workers for tasks of an executor."""
+        return self.home is not None and self.home._line is executor._line
 
     def exception(self, timeout: str | float | None = None) -> BaseException | None:
         self._wait(timeout)
@@ -392,33 +401,22 @@ class MeasuredCalls:
 # Facts about tasks --------------------------------------------------------------------------------
 
 
-class Whereabouts(NamedTuple):
-    """Position of a task that has not finished."""
-
-    tag: str
-    #: Key of the bundle with which it was sent.
-    bundle: str | None = None
-    #: It waits for an argument.
-    held: bool = False
-    #: Number of tasks of its executor that are sent before it.
-    before: int = 0
-
-
 def name_of_call(future: CallFuture) -> str:
     """Return the name of a task's function, or ``call`` once the task has finished."""
     return str(funcname(future.call[0])) if future.call is not None else "call"
 
 
-def waiting_facts(future: CallFuture, place: Whereabouts | None) -> TaskFacts:
-    """Return the facts about an unsent task. ``place`` is None while it waits for other tasks."""
-    name = name_of_call(future)
-    if place is not None:
-        state = "held" if place.held else "backlog"
-        return TaskFacts(name, name, place.tag, state, before=place.before)
+def unsent_facts(future: CallFuture) -> TaskFacts:
+    """Return the facts about a task that is not sent. It may wait for other tasks."""
+    if future.home is None:
+        raise ClusterError("this future stands for several tasks", hint="explain its pool instead")
+    found: TaskFacts | None = future.home._dispatcher.find(future)
+    if found is not None:
+        return found
     _, args, kwargs = future.call or (None, (), {})
-    found = call_futures_of([*args, *kwargs.values()])
-    needed = sorted((each for each in found if not each.done()), key=lambda each: each.made_at)
-    needs = tuple(_needed(other) for other in needed)
+    others = (each for each in call_futures_of([*args, *kwargs.values()]) if not each.done())
+    needs = tuple(map(_needed, sorted(others, key=lambda each: each.made_at)))
+    name = name_of_call(future)
     return TaskFacts(name, name, "", "needs", needs=needs, needed=len(needs))
 
 

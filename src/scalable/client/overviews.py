@@ -11,8 +11,7 @@ from distributed import Client, Future
 from distributed.utils import in_async_call
 from tornado.ioloop import PeriodicCallback
 
-from scalable.client.executor_connection import ExecutorConnection
-from scalable.client.futures import CallFuture, ended_facts, waiting_facts
+from scalable.client.futures import CallFuture, ended_facts, unsent_facts
 from scalable.errors import ClusterError
 from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler, SchedulerCalls
@@ -193,17 +192,13 @@ async def _asked(client: Client, **named: Any) -> Explanations:
     return Explanations.from_dict(await getattr(scheduler, Handler.EXPLAIN)(**named))
 
 
-def explain_executors(client: Client, line: ExecutorConnection, future: CallFuture) -> Explanation:
+def explain_executors(client: Client, future: CallFuture) -> Explanation:
     """Explain an executor's task from the facts of the scheduler and of this client."""
     if future.done():
         return explain_task(ended_facts(future))
-    place = line.wait_for(line.find, future)
-    if future.call is None and place is None and not future.done():
-        raise ClusterError("this future stands for several tasks", hint="explain its pool instead")
-    if place is not None and place.bundle is not None:
-        asked: dict[str, Any] = {"key": place.bundle}
-    else:
-        facts = waiting_facts(future, place)
+    asked: dict[str, Any] = {"key": future.bundle}
+    if future.bundle is None:
+        facts = unsent_facts(future)
         if facts.state != "backlog":
             return explain_task(facts)
         asked = {"in_client": {"key": facts.key, "tag": facts.tag, "before": facts.before}}

@@ -97,8 +97,6 @@ TELL_S = 0.025
 INTERRUPT_GRACE_S = 2.0
 #: All tasks of a bundle that has not started, in place of a position.
 EVERY = -2
-#: All that a running Dask task executes (a bundle or a single task), in place of a position.
-ALL = -3
 #: Kinds of outcome of a task: the value itself, the pickled value, an error, or a value that stays
 #: on the worker.
 PLAIN, PICKLED, ERROR, KEPT = range(4)

@@ -39,7 +39,6 @@ from scalable.errors import ScalableError
 from scalable.protocol.code import ImageVersions
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import (
-    ALL,
     CARRIES,
     CLUSTER,
     FOUND,
@@ -196,7 +195,7 @@ class PoolScheduler(
                 continue
             if told_at_start(worker, MANAGER_KEY) is not None:
                 logger.debug("task %s is stopped: its client %s has left", key, client)
-                message = {"op": INTERRUPT, "key": key, "number": ALL, "client": client}
+                message = {"op": INTERRUPT, "key": key, "number": None, "client": client}
                 send_to_worker(self, address, message)
 
     async def close(self, *args: Any, **kwargs: Any) -> None:

@@ -44,7 +44,6 @@ from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.measured import cache_addition
 from scalable.protocol.messages import Pickled, arguments, load_calls
 from scalable.protocol.operations import (
-    ALL,
     BEGUN,
     ERROR,
     EVERY,
@@ -120,19 +119,18 @@ def running_bundle(key: str) -> BundleRun | None:
 
 def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None:
     """Interrupt a task, or give back a waiting bundle. A finished task is not an error.
-    ``number`` is a position in the bundle, None for a single task, ``EVERY`` or ``ALL``.
+    ``number`` is a position in the bundle, None for all that the Dask task runs, or ``EVERY``.
     """
-    if number == ALL and key in _running:
-        _running[key].end()
-    elif number is None or number == ALL:
-        interrupt_task(worker, key)
+    run = _running.get(key)
+    if number is None:
+        interrupt_task(worker, key) if run is None else run.end()
     elif number == EVERY:
         if is_waiting(worker, key):
             logger.debug("bundle %s is returned", key)
             _note_cancelled(key, EVERY)
             message = {"op": RETURNED, "client": client, "key": key, "numbers": EVERY}
             send_to_scheduler(worker, message)
-    elif (run := _running.get(key)) is not None:
+    elif run is not None:
         run.interrupt(number)
     elif task_of(worker, key) is not None:  # the bundle waits on this worker
         logger.debug("task %d of bundle %s is cancelled before the bundle starts", number, key)

@@ -25,7 +25,7 @@ from scalable.protocol.importing import locate_here, show_script
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 from scalable.protocol.operations import KEPT, PICKLED
-from scalable.protocol.task_output import TaskStream
+from scalable.protocol.task_output import STDOUT, TaskStream, ThreadLines
 from scalable.quantiles import quantile
 
 #: Finished task: its position in the bundle, the value to send and the value's kind (``PLAIN``,
@@ -153,31 +153,24 @@ class Lines:
     """Buffer that passes on the output of tasks in whole lines."""
 
     def __init__(self, send: Callable[[str], None]) -> None:
-        self._send = send
-        self._open: list[str] = []
-        self._left = MOST_CHARACTERS
+        self._send, self._lines, self._left = send, ThreadLines(), MOST_CHARACTERS
 
     def write(self, text: str) -> None:
         """Add output, and pass on its complete lines."""
-        if self._left <= 0:
-            return
-        if len(text) > self._left:
-            text = (
-                text[: self._left] + f"\n[output beyond {MOST_CHARACTERS} characters is left out]\n"
-            )
-        self._left -= len(text)
-        whole, newline, rest = text.rpartition("\n")
-        if newline:
-            self._send("".join(self._open) + whole + newline)
-            self._open = [rest] if rest else []
-        elif rest:
-            self._open.append(rest)
+        self._pass("".join(f"{line}\n" for _, line in self._lines.add(STDOUT, text)))
 
     def end(self) -> None:
         """Pass on the remaining output."""
-        if self._open:
-            self._send("".join(self._open))
-            self._open = []
+        self._pass("".join(line for _, line in self._lines.rest()))
+
+    def _pass(self, text: str) -> None:
+        if not text or self._left <= 0:
+            return
+        if len(text) > self._left:
+            left_out = f"\n[output beyond {MOST_CHARACTERS} characters is left out]\n"
+            text = text[: self._left] + left_out
+        self._left -= len(text)
+        self._send(text)
 
 
 # Bundle counts ------------------------------------------------------------------------------------
@@ -211,8 +204,8 @@ class BundleCounts:
         self._failures: list[dict[str, Any]] = []
         #: Number of failed tasks by class and location.
         self._causes: Counter[tuple[str, str | None]] = Counter()
-        #: Counts of the failed tasks that are not described, one entry for each class.
-        self._more: list[dict[str, Any]] = []
+        #: Number of the failed tasks that are not described, by class.
+        self._more: Counter[str] = Counter()
 
     def failed(
         self, error: BaseException, position: int | None = None, given: Any = None
@@ -221,7 +214,8 @@ class BundleCounts:
         self._failed += 1
         name = type(error).__name__
         if len(self._failures) >= DESCRIBED:
-            self._count_only(name)
+            known = name in self._more or len(self._more) < _CAUSES
+            self._more[name if known else "(other classes)"] += 1
             return arguments_text(lambda: given)
         cause = name, own_frame(error)
         in_full = self._causes[cause] < IN_FULL and len(self._causes) < _CAUSES
@@ -267,29 +261,20 @@ class BundleCounts:
         """Return the state of a finished task for its row in the record."""
         return "failed" if failed else "found" if number in self.found else "succeeded"
 
-    def _count_only(self, name: str) -> None:
-        rest = next((row for row in self._more if row["failure_class"] == name), None)
-        if rest is None and len(self._more) < _CAUSES:
-            rest = {
-                "failure_class": name,
-                "message": "not described",
-                "traceback": None,
-                "count": 0,
-            }
-            self._more.append(rest)
-        rest = rest or self._more[-1]
-        rest["count"] += 1
-
     def entry(self) -> Any:
         """Return the statistics, with times in seconds, as an entry of the Dask task's timings."""
         ordered = sorted(self.durations)
+        more = [
+            {"failure_class": n, "message": "not described", "traceback": None, "count": count}
+            for n, count in self._more.items()
+        ]
         values = {
             "calls": len(ordered),
             "failed": self._failed,
             "found": len(self.found),
             "total_s": sum(ordered),
             "quantiles_s": [quantile(ordered, q) for q in SHARES] if ordered else [],
-            "failures": self._failures + self._more,
+            "failures": self._failures + more,
             "rows": self.rows,
         }
         return addition(BUNDLE, values)

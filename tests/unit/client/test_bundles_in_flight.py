@@ -122,14 +122,14 @@ def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
     """The old bundle may still run its other tasks."""
     pending, key, (first, second) = singles(sent, 2)
     sent.dispatcher.returned(key, [1])
-    assert sent.dispatcher.find(second).bundle is None
+    assert second.bundle is None
     sent.dispatcher.cancel(second)
     assert sent.line.interrupted == []
     again, _ = sent.send(pending, pending.take(1))
-    assert sent.dispatcher.find(second).bundle == again
+    assert second.bundle == again
     sent.dispatcher.cancel(second)
     assert sent.line.interrupted == [(again, 0)]
-    assert sent.dispatcher.find(first).bundle == key
+    assert first.bundle == key
 
 
 def test_messages_about_other_bundles_change_nothing(sent):
