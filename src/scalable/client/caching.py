@@ -59,14 +59,6 @@ TOLD_NAMES: Final = 200
 OTHERS: Final = ("(other names)", "")
 
 
-@dataclass
-class _Group:
-    """Number of cache hits of one task name and tag, and the seconds that they saved."""
-
-    calls: int = 0
-    saved_s: float = 0.0
-
-
 class FoundCalls:
     """Counter of a client's cache hits, reported to the scheduler at most once a second."""
 
@@ -77,18 +69,17 @@ class FoundCalls:
     ) -> None:
         self._later, self._send = later, send
         self._lock = threading.Lock()
-        self._groups: dict[tuple[str, str], _Group] = {}
+        #: Number of hits, and seconds that they saved, by name and tag.
+        self._groups: dict[tuple[str, str], tuple[int, float]] = {}
 
     def add(self, name: str, tag: str, saved_s: float) -> None:
         """Count a cache hit. The ``tag`` may be ""."""
         with self._lock:
             is_first = not self._groups
-            group = self._groups.get((name, tag))
-            if group is None:
-                told_as = (name, tag) if len(self._groups) < TOLD_NAMES else OTHERS
-                group = self._groups.setdefault(told_as, _Group())
-            group.calls += 1
-            group.saved_s += saved_s
+            is_told = (name, tag) in self._groups or len(self._groups) < TOLD_NAMES
+            told_as = (name, tag) if is_told else OTHERS
+            calls, saved = self._groups.get(told_as, (0, 0.0))
+            self._groups[told_as] = calls + 1, saved + saved_s
         if is_first:
             self._later(TELL_AFTER_S, self.tell)
 
@@ -97,7 +88,7 @@ class FoundCalls:
         with self._lock:
             groups, self._groups = self._groups, {}
         if groups:
-            calls = [[*place, *vars(group).values()] for place, group in groups.items()]
+            calls = [[*place, *group] for place, group in groups.items()]
             self._send({"op": FOUND, "calls": calls})
 
 

@@ -46,11 +46,9 @@ from scalable.protocol.messages import (
 )
 from scalable.protocol.operations import (
     EVERY,
-    INTERRUPT_GRACE_S,
     KEPT,
     PLAIN,
     PROCESS,
-    too_long,
 )
 from scalable.units import counted
 from scalable.views.explanation import TaskFacts
@@ -420,22 +418,6 @@ class Dispatcher:
         self._put_back(bundle, given)
         if not bundle.open:  # only a cancelled task is left: it must not run again with its bundle
             self._release(bundle)
-
-    def timed_out(self, key: str, number: int) -> None:
-        """Fail the task at a position of a bundle, because it exceeded its time limit."""
-        bundle = self._bundles.get(key)
-        if bundle is None or number not in bundle.open:
-            return
-        logger.debug("task %d of bundle %s ran for too long", number, key)
-        function = bundle.pending.function(bundle.numbers[number])
-        bundle.fail([number], too_long(function, self.options.timeout_s or 0.0))
-
-        def release_unended() -> None:
-            # Else Dask would run a task again that does not stop.
-            if bundle.future is not None and not bundle.future.done():
-                self._release(bundle)
-
-        self._line.call_later(INTERRUPT_GRACE_S / 2, release_unended)
 
     # News of Dask tasks -------------------------------------------------------------------------
 

@@ -90,10 +90,8 @@ class PoolExecutor(Executor):
             future = self._future((self._sent(fn), args, NO_NAMES))
             self._begin(future)
             return self._run_now(future)
-        args = self._uploads.replaced(args)
-        if kwargs:
-            kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
-        future = self._future((self._sent(fn), args, kwargs))
+        args, named = self._uploads.replaced([args, tuple(kwargs.values())])
+        future = self._future((self._sent(fn), args, dict(zip(kwargs, named, strict=True))))
         self._begin_when_complete(future)
         return self._run_now(future)
 
@@ -364,7 +362,7 @@ class PoolExecutor(Executor):
     ) -> MappedCalls:
         """Start the tasks of a function. If ``rows`` is None, they are read later."""
         self._check_open()
-        replaced = None if rows is None else self._uploads.replaced_in_all(rows)
+        replaced = None if rows is None else self._uploads.replaced(rows)
         many = MappedCalls(self._condition, self._sent(fn), replaced, ordered=ordered)
         many.on_end = on_end
         if rows is None or rows:
@@ -390,7 +388,8 @@ class PoolExecutor(Executor):
         Another thread reads as far ahead as ``most`` allows. If it is None, this thread reads all.
         """
         streamed = self._start(fn, None, ordered=ordered)
-        arguments, wake = map(self._uploads.replaced, rows), self._dispatcher.wake
+        arguments = (self._uploads.replaced([row])[0] for row in rows)
+        wake = self._dispatcher.wake
         if most is None:
             streamed.read(arguments, lambda: (math.inf, math.inf), wake)
             if (error := streamed.read_error) is not None:
@@ -471,7 +470,7 @@ class PoolExecutor(Executor):
     def _value(self, argument: Any) -> Any:
         """Return an argument with its futures replaced by their results."""
         if isinstance(argument, CallFuture):
-            return self._uploads.replaced([self._result(argument)])[0]
+            return self._uploads.replaced([(self._result(argument),)])[0][0]
         found = call_futures_of(argument)
         return pack_data(argument, {f: self._result(f) for f in found}) if found else argument
 
@@ -592,11 +591,22 @@ class Uploads:
         # Reference by id. It keeps the object, so that no other object gets its id.
         self._sent: OrderedDict[int, Reference] = OrderedDict()
 
-    def replaced(self, values: Iterable[Any]) -> tuple[Any, ...]:
-        """Return the arguments of one task, with large arguments replaced by references."""
-        return tuple([self.reference(v) if _is_large(v) else v for v in values])
+    def replaced(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the arguments of tasks with large ones replaced. Upload each object once."""
+        if _SMALL.issuperset(map(type, chain.from_iterable(rows))):
+            return rows
+        sent: dict[int, Any] = {}
 
-    def reference(self, value: Any) -> Any:
+        def reference(value: Any) -> Any:
+            if not _is_large(value):
+                return value
+            if id(value) not in sent:
+                sent[id(value)] = self._reference(value)
+            return sent[id(value)]
+
+        return [tuple([reference(value) for value in row]) for row in rows]
+
+    def _reference(self, value: Any) -> Any:
         """Return a reference to a large value, or the value itself if it cannot be uploaded now."""
         known = self._sent.get(id(value))
         if known is not None and known.future.status == "finished":
@@ -612,21 +622,6 @@ class Uploads:
             if len(self._sent) > REMEMBERED:
                 self._sent.popitem(last=False)
         return known
-
-    def replaced_in_all(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return the arguments of many tasks with large ones replaced. Upload each object once."""
-        if _SMALL.issuperset(map(type, chain.from_iterable(rows))):
-            return rows
-        sent: dict[int, Any] = {}
-
-        def reference(value: Any) -> Any:
-            if not _is_large(value):
-                return value
-            if id(value) not in sent:
-                sent[id(value)] = self.reference(value)
-            return sent[id(value)]
-
-        return [tuple([reference(value) for value in row]) for row in rows]
 
 
 def _pickled(value: Any) -> Any:

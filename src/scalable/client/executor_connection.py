@@ -43,7 +43,6 @@ from scalable.protocol.operations import (
     PRINTED,
     RETURNED,
     SLOTS,
-    TIMED_OUT,
     WAITING_TOPIC,
     WIRE,
 )
@@ -80,7 +79,6 @@ class ExecutorConnection:
         return {
             OUTCOMES: self.passed_on("outcomes"),
             RETURNED: self.passed_on("returned"),
-            TIMED_OUT: self.passed_on("timed_out"),
             BEGUN: self.passed_on("begun"),
             PRINTED: _print,
             SLOTS: self.set_slots,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalable.errors import ClusterError
 
 #: Operations in messages between workers, the scheduler and clients. A bundle has started, or its
-#: tasks have finished, were returned, ran too long or printed output. INTERRUPT: stop a task.
+#: tasks have finished, were returned or printed output. INTERRUPT: stop a task.
 BEGUN = "scalable-begun"
 OUTCOMES = "scalable-outcomes"
 RETURNED = "scalable-returned"
-TIMED_OUT = "scalable-timed-out"
 PRINTED = "scalable-printed"
 INTERRUPT = "scalable-interrupt"
 #: Operation in messages to workers: addresses of workers that have left, one per line, as bytes.
@@ -93,8 +92,6 @@ def other_wire(told: Mapping[str, Any], there: str, here: str) -> ClusterError |
 #: Maximum seconds between two messages about finished tasks while a bundle runs. If the worker is
 #: lost, the tasks that finished since its last message run again.
 TELL_S = 0.025
-#: Seconds that an interrupted task has to stop. After that its worker is replaced.
-INTERRUPT_GRACE_S = 2.0
 #: All tasks of a bundle that has not started, in place of a position.
 EVERY = -2
 #: Kinds of outcome of a task: the value itself, the pickled value, an error, or a value that stays
@@ -110,12 +107,6 @@ PROCESS = uuid.uuid4().hex
 Calls = tuple[
     Sequence[int] | None, Sequence[Sequence[Any]], Sequence[Mapping[str, Any] | None] | None
 ]
-
-
-def too_long(function: Callable[..., Any], timeout_s: float) -> TimeoutError:
-    """Return the error for a task that exceeded its time limit."""
-    named = getattr(function, "__qualname__", repr(function))
-    return TimeoutError(f"{named}() ran for longer than {timeout_s:g} s")
 
 
 # Exit codes of workers ----------------------------------------------------------------------------

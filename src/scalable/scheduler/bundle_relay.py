@@ -35,7 +35,6 @@ from scalable.protocol.operations import (
     PRINTED,
     RETURNED,
     SLOTS,
-    TIMED_OUT,
 )
 from scalable.scheduler.task_log import (
     EndedTask,
@@ -89,7 +88,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         WorkerLosses.of(scheduler)  # first: it determines which tasks start again
         TaskLog.of(scheduler).listen(self)
         self.restart(scheduler)
-        for operation in (BEGUN, OUTCOMES, TIMED_OUT, PRINTED):
+        for operation in (BEGUN, OUTCOMES, PRINTED):
             offer_on_streams(scheduler, operation, self._forwarder(operation))
         offer_on_streams(scheduler, RETURNED, self.returned)
         offer_on_streams(scheduler, INTERRUPT, self.interrupt)

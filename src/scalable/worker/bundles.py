@@ -19,6 +19,7 @@ from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
+import dask.sizeof
 from distributed import Worker, get_worker
 
 from scalable.cache.calls import heard_by
@@ -42,22 +43,20 @@ from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import locate_here
 from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.measured import cache_addition
-from scalable.protocol.messages import Pickled, arguments, load_calls
+from scalable.protocol.messages import LARGE, Pickled, arguments, dump, dump_error, load_calls
 from scalable.protocol.operations import (
     BEGUN,
     ERROR,
     EVERY,
     INTERRUPT,
-    INTERRUPT_GRACE_S,
     KEPT,
     OUTCOMES,
+    PICKLED,
     PLAIN,
     PRINTED,
     PROCESS,
     RETURNED,
     TELL_S,
-    TIMED_OUT,
-    too_long,
 )
 from scalable.worker.outcomes import (
     BundleCounts,
@@ -67,14 +66,16 @@ from scalable.worker.outcomes import (
     function_or_error,
     heard,
     is_small,
-    packed,
     packed_error,
+    too_long,
 )
 
 logger = logging.getLogger("scalable.worker")
 
 #: Seconds for which a bundle waits for the scheduler's answer to the report of its start.
 CONFIRM_S = 30.0
+#: Seconds that an interrupted task has to stop. After that its worker is replaced.
+INTERRUPT_GRACE_S = 2.0
 #: Largest number of waiting bundles whose cancelled tasks are kept. Cancelled tasks of other
 #: bundles run, and their results are ignored.
 MOST_CANCELLED = 1000
@@ -195,8 +196,9 @@ class BundleRun:
         self._over = False
         self._skipped: set[int] = set()
         self._pid = os.getpid()
-        self._current = self._timed_out = _NOBODY
-        self._began = self._sent_at = 0.0
+        #: Position and start time of the running task, for use in the thread that runs it.
+        self.position, self.began = _NOBODY, 0.0
+        self._timed_out, self._sent_at = _NOBODY, 0.0
         #: CPU time of the thread when it was last read, and time at which it is read again.
         self._cpu_s, self._cpu_due = 0.0, math.inf
         #: Epoch time minus ``perf_counter`` in seconds. The largest of three readings is best.
@@ -263,9 +265,9 @@ class BundleRun:
         value: Any = None
         given: Any = None
         error: BaseException | None = None
-        self._began = began
+        self.began = began
         try:
-            self._current = number
+            self.position = number
             if number not in self._skipped:  # it may have been cancelled since the first check
                 try:
                     if type(row) is not bytes:
@@ -278,14 +280,14 @@ class BundleRun:
                 except BaseException as raised:  # noqa: BLE001 - a failing task fails alone
                     error = raised
                 exit_in_child(self._pid, error)
-            self._current, self._given = _NOBODY, None
+            self.position, self._given = _NOBODY, None
             if number in self._skipped:
                 # The interrupt may still be pending, and must not reach the next task.
                 with self._lock:
                     clear_interrupt(self._thread)
         except CallInterrupted as interrupted:
             error = interrupted
-            self._current, self._given = _NOBODY, None
+            self.position, self._given = _NOBODY, None
         if number in self._skipped:
             self._end_skipped(number, error, time.perf_counter() - began, given)
             value = given = error = None  # no reference cycle, and nothing kept during the wait
@@ -315,19 +317,9 @@ class BundleRun:
         return ended
 
     @property
-    def position(self) -> int:
-        """Position of the running task, for use in the thread that runs it."""
-        return self._current
-
-    @property
-    def began(self) -> float:
-        """Start time of the running or last task, for use in the thread that runs it."""
-        return self._began
-
-    @property
     def name(self) -> str:
         """Name of the running task, which all its attempts share."""
-        return f"{self._group}:{self._ids[self._current]}"
+        return f"{self._group}:{self._ids[self.position]}"
 
     def _function(self, number: int) -> Any:
         return self._functions[self._indexes[number] if self._indexes else 0]
@@ -352,12 +344,11 @@ class BundleRun:
     def _packed(self, number: int, value: Any) -> tuple[Any, int]:
         """Return a result in the form to send, and its kind. Large results stay on this worker."""
         try:
-            kept, kind = packed(value)
+            if dask.sizeof.sizeof(value) <= LARGE:
+                return dump(value), PICKLED
+            self._kept[number] = Pickled(value)
         except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
             return self._failed(number, raised), ERROR
-        if kind != KEPT:
-            return kept, kind
-        self._kept[number] = kept
         return None, KEPT
 
     def _failed(self, number: int, error: BaseException, given: Any = None) -> bytes:
@@ -422,8 +413,8 @@ class BundleRun:
 
     def running_call(self) -> tuple[int | None, float | None, Any]:
         """Return position, running seconds and arguments of the running task, or three Nones."""
-        number, began, given = self._current, self._began, self._given
-        if number == _NOBODY or number != self._current:
+        number, began, given = self.position, self.began, self._given
+        if number == _NOBODY or number != self.position:
             return None, None, None
         return number, time.perf_counter() - began, given or self._plain_arguments(number)
 
@@ -433,23 +424,31 @@ class BundleRun:
             if number in self._skipped:
                 return  # the second request for the same task
             self._skipped.add(number)
-            if self._current != number:
+            if self.position != number:
                 return
             logger.debug("task %d of bundle %s is interrupted", number, self.key)
             raise_in(self._thread)
         shown = getattr(self._function(number), "__qualname__", self.key)
-        replace_if_stuck(self._worker, self.key, shown, lambda: self._runs(number))
+
+        def runs() -> bool:
+            if self._over or self.position != number:
+                return False
+            # The client knows the outcome. Else Dask would run the task again.
+            self.send(op=RETURNED, numbers=EVERY)
+            return True
+
+        replace_if_stuck(self._worker, self.key, shown, runs)
 
     def interrupt_again(self) -> None:
         """Interrupt the running task if it was to be interrupted, and the interrupt was lost."""
         with self._lock:
-            if self._current in self._skipped:
+            if self.position in self._skipped:
                 raise_in(self._thread)
 
     def end(self) -> None:
         """Start no more tasks, and interrupt the running one."""
         self._take_waiting()
-        number = self._current
+        number = self.position
         if number != _NOBODY:
             self.interrupt(number)
 
@@ -457,14 +456,11 @@ class BundleRun:
         """Prevent the start of more tasks, and return the positions of tasks not started."""
         return list(self._waiting)
 
-    def _runs(self, number: int) -> bool:
-        return not self._over and self._current == number
-
     def _send_ended(self) -> None:
         """Send the outcomes of finished tasks while a long task runs."""
         with self._sending:
             if self._unsent and not self._over:
-                self._send_outcomes(self._take(), max(self._began, self._sent_at))
+                self._send_outcomes(self._take(), max(self.began, self._sent_at))
 
     def _check_after(self, seconds: float) -> None:
         self._worker.loop.add_callback(self._worker.loop.call_later, seconds, self._check)
@@ -481,12 +477,14 @@ class BundleRun:
         # A task that exceeds its time limit is interrupted.
         if self._timeout_s is None:
             return
-        number, began = self._current, self._began
+        number, began = self.position, self.began
         is_late = began and time.perf_counter() - began >= self._timeout_s
         if is_late and number not in (_NOBODY, self._timed_out):
             logger.debug("task %d of bundle %s runs for too long", number, self.key)
             self._timed_out = number
-            self.send(op=TIMED_OUT, number=number)
+            late = dump_error(too_long(self._function(number), self._timeout_s))
+            outcomes = dump(([number], [late], {number: ERROR}, None))
+            self.send(op=OUTCOMES, outcomes=outcomes, busy_s=time.perf_counter() - began)
             self.interrupt(number)
         self._check_after(min(CHECK_S, self._timeout_s / 4))
 

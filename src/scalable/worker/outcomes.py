@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from operator import sub
 from typing import Any
 
-import dask.sizeof
-
 from scalable.frames import own_frame
 from scalable.model.cache_outcomes import CacheOutcome
 from scalable.protocol.failures import (
@@ -23,8 +21,7 @@ from scalable.protocol.failures import (
 )
 from scalable.protocol.importing import locate_here, show_script
 from scalable.protocol.measured import BUNDLE, SHARES, addition
-from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
-from scalable.protocol.operations import KEPT, PICKLED
+from scalable.protocol.messages import LARGE, dump, dump_error, load_function
 from scalable.protocol.task_output import STDOUT, TaskStream, ThreadLines
 from scalable.quantiles import quantile
 
@@ -73,13 +70,6 @@ def is_small(value: Any) -> bool:
     return (kind is str or kind is bytes) and len(value) <= LARGE
 
 
-def packed(value: Any) -> tuple[Any, int]:
-    """Return a large result in the form to send, and its kind. May raise pickle's errors."""
-    if dask.sizeof.sizeof(value) <= LARGE:
-        return dump(value), PICKLED
-    return Pickled(value), KEPT
-
-
 def packed_error(error: BaseException) -> bytes:
     """Return a task's error, pickled for sending."""
     locate_here(error, "a task of an executor")
@@ -115,6 +105,12 @@ def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..
     return fail
 
 
+def too_long(function: Callable[..., Any], timeout_s: float) -> TimeoutError:
+    """Return the error for a task that exceeded its time limit."""
+    named = getattr(function, "__qualname__", repr(function))
+    return TimeoutError(f"{named}() ran for longer than {timeout_s:g} s")
+
+
 # Output -------------------------------------------------------------------------------------------
 
 #: Largest number of characters of one bundle that are sent.
@@ -125,9 +121,6 @@ _here = threading.local()
 
 class _SharedOutput(TaskStream):
     """Standard output that also passes output to the printing thread's listener."""
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(stream, _pass_on)
 
 
 def _pass_on(text: str) -> bool:
@@ -141,7 +134,7 @@ def _pass_on(text: str) -> bool:
 def heard(listener: Callable[[str], None]) -> Iterator[None]:
     """Pass the output of this thread to a listener while the context is open."""
     if not isinstance(sys.stdout, _SharedOutput):
-        sys.stdout = _SharedOutput(sys.stdout)
+        sys.stdout = _SharedOutput(sys.stdout, _pass_on)
     _here.listener = listener
     try:
         yield

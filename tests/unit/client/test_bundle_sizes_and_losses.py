@@ -171,36 +171,36 @@ def test_large_arguments_are_sent_once():
     sent = []
     uploads = Uploads(lambda value: sent.append(value) or finished(), None)
     large, small = b"x" * 2_000_000, b"y"
-    (first, *others) = uploads.replaced((large, small, 1))
+    ((first, *others),) = uploads.replaced([(large, small, 1)])
     assert first.value is large
     assert others == [small, 1]
-    assert uploads.replaced((large,)) == (first,)
+    assert uploads.replaced([(large,)]) == [(first,)]
     assert len(sent) == 1
     mutable = bytearray(large)
-    (first,) = uploads.replaced((mutable,))
+    ((first,),) = uploads.replaced([(mutable,)])
     mutable[0] = 0
-    assert uploads.replaced((mutable,)) != (first,)  # what it holds may be other than it was
-    rows = uploads.replaced_in_all([(mutable, 1), (mutable, 2)])
+    assert uploads.replaced([(mutable,)]) != [(first,)]  # what it holds may be other than it was
+    rows = uploads.replaced([(mutable, 1), (mutable, 2)])
     assert rows[0][0] is rows[1][0]
-    assert uploads.replaced_in_all([(1, 2), (3, 4)]) == [(1, 2), (3, 4)]
+    assert uploads.replaced([(1, 2), (3, 4)]) == [(1, 2), (3, 4)]
 
 
 def test_an_argument_that_cannot_be_uploaded_now_travels_with_its_call():
     large = b"x" * 2_000_000
-    assert Uploads(lambda _: None, None).replaced((large,)) == (large,)
+    assert Uploads(lambda _: None, None).replaced([(large,)]) == [(large,)]
 
 
 def test_a_lost_argument_is_uploaded_again_for_later_calls():
     sent = []
     uploads, large = Uploads(lambda _: sent.append(finished()) or sent[-1], None), b"x" * 2_000_000
-    uploads.replaced((large,))
+    uploads.replaced([(large,)])
     sent[0].status = "cancelled"
-    (second,) = uploads.replaced((large,))
+    ((second,),) = uploads.replaced([(large,)])
     assert second.future is sent[1]
 
 
 def test_uploads_do_not_hold_everything_that_was_sent():
     uploads = Uploads(lambda value: finished(), None)
     for i in range(3 * REMEMBERED):
-        uploads.replaced((bytes([i]) * 2_000_000,))
+        uploads.replaced([(bytes([i]) * 2_000_000,)])
     assert len(uploads._sent) == REMEMBERED

@@ -135,7 +135,6 @@ def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
 def test_messages_about_other_bundles_change_nothing(sent):
     sent.dispatcher.outcomes("other", b"", 0.0)
     sent.dispatcher.returned("other", [0])
-    sent.dispatcher.timed_out("other", 0)
     sent.dispatcher.begun("other")
     sent.dispatcher.in_memory("other")
     sent.dispatcher.erred("other", ValueError())
