@@ -43,8 +43,13 @@ from scalable.protocol.messages import (
     load,
     load_error,
 )
-from scalable.protocol.operations import ERROR, KEPT, PICKLED, TELL_S, Calls
+from scalable.protocol.operations import ERROR, KEPT, PICKLED, TELL_S
 from scalable.units import seconds_of
+
+#: Functions, positional and keyword arguments of tasks.
+Tasks = tuple[
+    Sequence[Callable[..., Any]], Sequence[Sequence[Any]], Sequence[Mapping[str, Any]] | None
+]
 
 
 class PendingCalls(ABC):
@@ -91,11 +96,9 @@ class PendingCalls(ABC):
         """Return the function of a task."""
 
     @abstractmethod
-    def calls(
-        self, numbers: Sequence[Any], index: Callable[[Callable[..., Any]], int]
-    ) -> tuple[list[Any], Calls]:
-        """Return the numbers of the tasks to send, and the tasks as ``Calls``.
-        ``index`` returns a function's index in the bundle. Tasks that cannot be pickled fail.
+    def calls(self, numbers: Sequence[Any]) -> Tasks:
+        """Return functions, positional and keyword arguments of tasks (None if all have none).
+        There is one function alone if all tasks have the same.
         """
 
     @abstractmethod
@@ -214,27 +217,9 @@ class SingleCalls(PendingCalls):
         """Return a task's function, or one that does nothing if the task was cancelled."""
         return (number.call or _CANCELLED)[0]
 
-    def calls(
-        self, numbers: Sequence[CallFuture], index: Callable[[Callable[..., Any]], int]
-    ) -> tuple[list[CallFuture], Calls]:
-        sent: list[CallFuture] = []
-        indexes: list[int] = []
-        args: list[Sequence[Any]] = []
-        kwargs: list[Mapping[str, Any] | None] = []
-        last, place = None, 0
-        for future in numbers:
-            function, positional, named = future.call or _CANCELLED
-            if function is not last:
-                try:
-                    last, place = function, index(function)
-                except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-                    self.fail([future], error)
-                    continue
-            indexes.append(place)
-            sent.append(future)
-            args.append(positional)
-            kwargs.append(named)
-        return sent, (indexes if any(indexes) else None, args, kwargs if any(kwargs) else None)
+    def calls(self, numbers: Sequence[CallFuture]) -> Tasks:
+        functions, args, kwargs = zip(*(each.call or _CANCELLED for each in numbers), strict=True)
+        return functions, args, kwargs if any(kwargs) else None
 
     def sent(self, numbers: Sequence[CallFuture], bundle: str) -> None:
         for future in numbers:
@@ -353,15 +338,8 @@ class MappedCalls(PendingCalls):
         del number
         return self._function
 
-    def calls(
-        self, numbers: Sequence[int], index: Callable[[Callable[..., Any]], int]
-    ) -> tuple[list[int], Calls]:
-        try:
-            index(self._function)
-        except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-            self.fail(numbers, error)
-            return [], (None, [], None)
-        return list(numbers), (None, [self._arguments[number] for number in numbers], None)
+    def calls(self, numbers: Sequence[int]) -> Tasks:
+        return [self._function], [self._arguments[number] for number in numbers], None
 
     def settle(
         self,
@@ -585,8 +563,8 @@ class Bundle:
 
     def arguments(self) -> str | None:
         """Return the arguments of the first task as a string, or None if they are not recorded."""
-        _, (_, args, kwargs) = self.pending.calls(self.numbers[:1], lambda _: 0)
-        return arguments_text(lambda: (args[0], (kwargs or [None])[0] or {}) if args else None)
+        _, args, kwargs = self.pending.calls(self.numbers[:1])
+        return arguments_text(lambda: (args[0], kwargs[0] if kwargs else {}))
 
     def left(self) -> list[int]:
         """Return the positions of the tasks that a caller still waits for."""
@@ -616,40 +594,43 @@ def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[tuple[Bundle, Fu
     """Yield one or several bundles with their functions and tasks as bytes.
     A task that cannot be pickled fails.
     """
-    functions: dict[tuple[bytes, bytes], int] = {}
-    known: dict[int, int] = {}
-
-    def index(function: Callable[..., Any]) -> int:
-        if (place := known.get(id(function))) is None:
-            place = functions.setdefault(dump_function(function), len(functions))
-            known[id(function)] = place
-        return place
-
-    packed, calls = pending.calls(numbers, index)
-    if not packed:
-        return
+    functions, args, kwargs = pending.calls(numbers)
     try:
-        payload, found = dump_calls(calls)
+        distinct = {id(function): function for function in functions}  # some cannot be hashed
+        dumped = {key: dump_function(function) for key, function in distinct.items()}
     except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-        if len(packed) == 1:
-            _, rows, named = calls
-            function = pending.function(packed[0])
-            parts = parts_of_call(function, rows[0], named[0] if named else None)
-            pending.fail(packed, unsendable(name_of(function), parts) or error)
+        if len(functions) == 1:
+            pending.fail(numbers, error)
         else:
-            for number in packed:  # the other tasks may be fine
-                yield from pack(pending, [number])
+            yield from _pack_apart(pending, [[number] for number in numbers])
+        return
+    places = {each: place for place, each in enumerate(dict.fromkeys(dumped.values()))}
+    indexes = [places[dumped[id(each)]] for each in functions] if len(places) > 1 else None
+    try:
+        payload, found = dump_calls((indexes, args, kwargs))
+    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+        if len(numbers) == 1:
+            parts = parts_of_call(functions[0], args[0], kwargs[0] if kwargs else None)
+            pending.fail(numbers, unsendable(name_of(functions[0]), parts) or error)
+        else:  # the other tasks may be fine
+            yield from _pack_apart(pending, [[number] for number in numbers])
         return
     groups: dict[frozenset[Any], list[Any]] = {}
-    for number, references in zip(packed, found, strict=False):
+    for number, references in zip(numbers, found, strict=False):
         groups.setdefault(frozenset(references), []).append(number)
     if len(groups) > 1:
-        for group in groups.values():
-            yield from pack(pending, group)
+        yield from _pack_apart(pending, groups.values())
     else:
-        bundle = Bundle(pending, packed, found[0] if found else {})
-        bundle.suspected = bool(pending.suspects(packed))
-        yield bundle, tuple(functions), payload
+        bundle = Bundle(pending, numbers, found[0] if found else {})
+        bundle.suspected = bool(pending.suspects(numbers))
+        yield bundle, tuple(places), payload
+
+
+def _pack_apart(
+    pending: PendingCalls, groups: Iterable[list[Any]]
+) -> Iterator[tuple[Bundle, Functions, bytes]]:
+    for numbers in groups:
+        yield from pack(pending, numbers)
 
 
 # Outcomes -----------------------------------------------------------------------------------------

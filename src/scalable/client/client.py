@@ -33,7 +33,7 @@ from scalable.client.caching import TaskCache
 from scalable.client.code_upload import CodeUpload
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor import PoolExecutor
-from scalable.client.executor_connection import ExecutorConnection, Notifications
+from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.failures import (
     KEEP,
     RAISE,
@@ -171,9 +171,8 @@ class ScalableClient(HookedClient):
             tags,
         )
         self._code = CodeUpload(self)
-        self._line = line = ExecutorConnection(self, self._code.current_id)
+        self._line = line = ExecutorConnection(self, self._code.current_id, self._fail_all)
         self._cache = TaskCache(self, remembering)
-        self._news = Notifications(self, lambda: line.lender is not None, self._end_all)
         hooks = ClientHooks(
             handlers={**line.handlers(), CODE: self._code.receive},
             followed=line.followers,
@@ -196,20 +195,15 @@ class ScalableClient(HookedClient):
         super().__init__(hooks, address, *args, **kwargs)
         # Dask sets a method of the instance.
         self.__dict__.pop("recreate_error_locally", None)
-        self._news.subscribe()
+        self._line.subscribe()
 
     # What happens to the client -------------------------------------------------------------------
 
     async def _reconnected(self) -> None:
         """Renew the subscriptions to slots and notifications, which the scheduler has lost."""
         self._plain.clear()
-        self._news.subscribe()
+        self._line.subscribe()
         await self._line.reconnected()
-
-    def _end_all(self, error: ClusterError) -> None:
-        """Fail all unfinished tasks and all later ones, because the cluster stops."""
-        self._line.close(error)
-        self._fail_all(error)
 
     def _before_close(self, error: Exception | None) -> None:
         self._cache.report()

@@ -60,9 +60,15 @@ PLACE_TIMEOUT_S = 2.0
 class ExecutorConnection:
     """Connection of one client's executors to the scheduler."""
 
-    def __init__(self, client: Client, code: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        code: Callable[[], str] = str,
+        end: Callable[[ClusterError], None] = lambda _: None,
+    ) -> None:
         # ``code`` returns the id of the code that tasks run (:mod:`scalable.protocol.code`), or "".
-        self._client, self.code = client, code
+        # ``end`` is called once with the error of all tasks if the cluster starts to stop.
+        self._client, self.code, self._end, self._ends = client, code, end, False
         self._slots: dict[str, int] | None = None
         self._slot_followers: weakref.WeakSet[Any] = weakref.WeakSet()
         #: The `Dispatcher` of each sent bundle that was not passed to :meth:`forget_bundle`.
@@ -83,6 +89,32 @@ class ExecutorConnection:
             PRINTED: _print,
             SLOTS: self.set_slots,
         }
+
+    # Notifications ------------------------------------------------------------------------------
+
+    def subscribe(self) -> None:
+        """Subscribe to the scheduler's notifications. A new connection has to subscribe again."""
+        if not isinstance(getattr(self._client.cluster, "scheduler", None), Scheduler):
+            self._client.subscribe_topic(WAITING_TOPIC, self._waiting)
+            self._client.subscribe_topic(ENDING_TOPIC, self._ending)
+
+    def _waiting(self, event: tuple[float, Any]) -> None:
+        clients, words = event[1]["clients"], event[1]["words"]
+        if self.lender is None and (not clients or self._client.id in clients):
+            logger.warning("%s", words)
+
+    def _ending(self, event: tuple[float, Any]) -> None:
+        if self.lender is not None or self._ends:
+            return
+        self._ends = True
+        name, reason = event[1]["name"], event[1]["reason"]
+        error = ClusterError(
+            f"{f'cluster {name!r}' if name else 'the cluster'} has stopped: {reason}",
+            hint="start a cluster, and submit the tasks again",
+        )
+        logger.warning("%s", error.message)
+        self.close(error)
+        self._end(error)
 
     # The client and its event loop --------------------------------------------------------------
 
@@ -339,42 +371,3 @@ def is_near(client: Client) -> bool | None:
         return None
     # The client is in its event loop: this does not contact the scheduler.
     return True if client.scheduler_info().get("address") == address else None
-
-
-# Notifications ------------------------------------------------------------------------------------
-
-
-class Notifications:
-    """Receiver of the scheduler's notifications in a client outside the scheduler's process.
-    ``in_call`` returns whether only tasks use the client. When the cluster starts to stop, ``end``
-    is called once with the error for all tasks.
-    """
-
-    def __init__(
-        self, client: Client, in_call: Callable[[], bool], end: Callable[[ClusterError], None]
-    ) -> None:
-        self._client, self._in_call, self._end = client, in_call, end
-        self._ends = False
-
-    def subscribe(self) -> None:
-        """Subscribe to the scheduler's notifications. A new connection has to subscribe again."""
-        if not isinstance(getattr(self._client.cluster, "scheduler", None), Scheduler):
-            self._client.subscribe_topic(WAITING_TOPIC, self._waiting)
-            self._client.subscribe_topic(ENDING_TOPIC, self._ending)
-
-    def _waiting(self, event: tuple[float, Any]) -> None:
-        clients, words = event[1]["clients"], event[1]["words"]
-        if not self._in_call() and (not clients or self._client.id in clients):
-            logger.warning("%s", words)
-
-    def _ending(self, event: tuple[float, Any]) -> None:
-        if self._in_call() or self._ends:
-            return
-        self._ends = True
-        name, reason = event[1]["name"], event[1]["reason"]
-        error = ClusterError(
-            f"{f'cluster {name!r}' if name else 'the cluster'} has stopped: {reason}",
-            hint="start a cluster, and submit the tasks again",
-        )
-        logger.warning("%s", error.message)
-        self._end(error)
