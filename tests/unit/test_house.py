@@ -19,7 +19,7 @@ BUDGETS = {
     "base": (1_950, 14),
     "cache": (5_700, 15),
     "cli": (3_990, 23),
-    "client": (7_628, 18),
+    "client": (7_624, 18),
     "clusters": (4_880, 23),
     "containers": (900, 4),
     "dask_compat": (2_904, 9),
@@ -28,7 +28,7 @@ BUDGETS = {
     "model": (2_507, 14),
     "planning": (3_351, 18),
     "pricing": (454, 5),
-    "protocol": (4_686, 21),
+    "protocol": (4_668, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
     "runs": (4_034, 20),
@@ -37,7 +37,7 @@ BUDGETS = {
     "session": (2_250, 9),
     "views": (2_496, 15),
     "watch": (3_391, 24),
-    "worker": (3_253, 14),
+    "worker": (3_241, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")
 

@@ -117,10 +117,6 @@ def _is_call(value: Any) -> bool:
     return type(value) is tuple and bool(value) and callable(value[0])
 
 
-def _is_future(value: Any) -> bool:
-    return isinstance(value, TaskRef)
-
-
 def _is_short(value: Any) -> bool:
     """Return whether a value is copied into the tasks that take it rather than stored as a node."""
     return type(value) in _NUMBERS or (type(value) in (str, bytes) and len(value) <= SHORT)
@@ -288,7 +284,7 @@ def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
         return Task(None, in_place(value[0]), *parts)
     if stands is not None and _is_name(value, stands):
         return stands[value]
-    if _is_future(value):
+    if isinstance(value, TaskRef):
         return TaskRef(value.key)  # a reference that does not keep the future's client
     # Without ``stands``, names and nested calls in a dict stay unchanged.
     if type(value) is dict:

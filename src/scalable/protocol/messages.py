@@ -20,7 +20,6 @@ from hashlib import blake2b
 from itertools import chain, repeat
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from distributed import Future
 from distributed.core import clean_exception, error_message
@@ -252,27 +251,10 @@ def arguments(row: bytes, values: Mapping[Any, Any]) -> tuple[Sequence[Any], Map
     return args, kwargs or {}
 
 
-_functions: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
-
-
 def dump_function(function: Callable[..., Any]) -> tuple[bytes, bytes]:
     """Pickle a function, and return the digest of the bytes and the bytes."""
-    # Only plain functions pickled by name are cached: anything else may have changed since then.
-    plain = type(function) is FunctionType
-    if plain and (known := _functions.get(function)) is not None:
-        return known
     data = dump(function)
-    pair = blake2b(data, digest_size=16).digest(), data
-    if plain and function.__module__ != "__main__" and _is_by_name(function, data):
-        _functions[function] = pair
-    return pair
-
-
-def _is_by_name(function: Callable[..., Any], data: bytes) -> bool:
-    try:
-        return _dump(function, _PlainPickler) == data
-    except Exception:  # noqa: BLE001 - pickle raises whatever the objects raise
-        return False
+    return blake2b(data, digest_size=16).digest(), data
 
 
 def load_function(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:

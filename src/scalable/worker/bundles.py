@@ -171,18 +171,14 @@ class BundleRun:
         # ``calls`` contains the index of each task's function, and each task's arguments as
         # received. ``header`` and ``references`` are those of
         # :func:`scalable.worker.bundles.run_bundle`.
+        self._header = header
         self.key: str = header["key"]
-        self._client: str = header["client"]
         code: str = header["code"]
         self._functions = [function_or_error(d, data, code) for d, data in header["functions"]]
         self._indexes, self._rows = calls
         self._references = references
         self._timeout_s: float | None = header["timeout_s"]
-        self._profile: bool = header["profile"]
-        self._record: bool = header["record"]
-        self._measures = self._profile or self._record
-        self._group: str = header["group"]
-        self._ids: Sequence[int] = header["ids"]
+        self._measures: bool = header["profile"] or header["record"]
         self._checkpoints: Any = getattr(worker, "checkpoints", None)
         self._streams = header["process"] not in ("", PROCESS)
         self._worker = worker
@@ -319,7 +315,7 @@ class BundleRun:
     @property
     def name(self) -> str:
         """Name of the running task, which all its attempts share."""
-        return f"{self._group}:{self._ids[self.position]}"
+        return f"{self._header['group']}:{self._header['ids'][self.position]}"
 
     def _function(self, number: int) -> Any:
         return self._functions[self._indexes[number] if self._indexes else 0]
@@ -337,7 +333,7 @@ class BundleRun:
             self._counts.failed(late, number, given or self._plain_arguments(number))
             self._counts.remember(number)
             self._counts.ran([number], [seconds])
-        self._counts.cancelled()
+        self._counts.heard = None
         if error is not None:
             release_frames(error)
 
@@ -393,12 +389,12 @@ class BundleRun:
         peak = getattr(self._worker, "peak_memory", lambda: None)()  # slow: once for all of them
         began = [self._epoch + at for at in ended.began]
         cpu_s = ended.cpu_s()
-        if self._record:
+        if self._header["record"]:
             for number, *times in zip(ended.numbers, began, ended.durations, cpu_s, strict=True):
-                failed = ended.kinds.get(number) == ERROR
-                row = self._counts.state(number, failed=failed), (*times, peak)
-                self._counts.rows.append(row)
-        if not self._profile:
+                state = "found" if number in self._counts.found else "succeeded"
+                state = "failed" if ended.kinds.get(number) == ERROR else state
+                self._counts.rows.append((state, (*times, peak)))
+        if not self._header["profile"]:
             return None
         columns = (array("d", column) for column in (began, ended.durations, cpu_s))
         parts = [p for p in timings_of(self._worker, self.key) if p["action"] == "transfer"]
@@ -406,7 +402,7 @@ class BundleRun:
         return str(self._worker.name), transfer_s, *columns, peak
 
     def send(self, **message: Any) -> None:
-        message |= {"client": self._client, "key": self.key}
+        message |= {"client": self._header["client"], "key": self.key}
         self._worker.loop.add_callback(send_to_scheduler, self._worker, message)
 
     # In the worker's event loop -----------------------------------------------------------------

@@ -246,14 +246,6 @@ class BundleCounts:
             if outcome.is_hit:
                 self.found.add(number)
 
-    def cancelled(self) -> None:
-        """Drop the cache outcome of a task that was cancelled while it ran."""
-        self.heard = None
-
-    def state(self, number: int, *, failed: bool) -> str:
-        """Return the state of a finished task for its row in the record."""
-        return "failed" if failed else "found" if number in self.found else "succeeded"
-
     def entry(self) -> Any:
         """Return the statistics, with times in seconds, as an entry of the Dask task's timings."""
         ordered = sorted(self.durations)
