@@ -19,7 +19,7 @@ BUDGETS = {
     "base": (1_950, 14),
     "cache": (5_700, 15),
     "cli": (3_990, 23),
-    "client": (7_624, 18),
+    "client": (7_606, 18),
     "clusters": (4_880, 23),
     "containers": (900, 4),
     "dask_compat": (2_904, 9),

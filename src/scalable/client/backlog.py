@@ -83,9 +83,9 @@ class PendingCalls(ABC):
     def __len__(self) -> int:
         """Return the number of waiting tasks."""
 
-    @abstractmethod
     def ids(self, numbers: Sequence[Any]) -> Sequence[int]:
         """Return the ids of tasks. Tasks that were added earlier have smaller ids."""
+        return numbers
 
     @abstractmethod
     def take(self, count: int) -> list[Any]:
@@ -319,9 +319,6 @@ class MappedCalls(PendingCalls):
 
     def __len__(self) -> int:
         return 0 if self.cancelled else self._total - self._begun + len(self._again)
-
-    def ids(self, numbers: Sequence[int]) -> Sequence[int]:
-        return numbers
 
     def take(self, count: int) -> list[int]:
         if self.cancelled:

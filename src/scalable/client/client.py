@@ -178,7 +178,7 @@ class ScalableClient(HookedClient):
             followed=line.followers,
             in_memory=line.passed_on("in_memory"),
             erred=line.passed_on("erred"),
-            lost=line.task_lost,
+            lost=line.passed_on("lost"),
             scheduler_known=self._code.scheduler_known,
             connected=self._code.start,
             reconnected=self._reconnected,

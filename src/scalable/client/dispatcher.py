@@ -499,13 +499,21 @@ class Dispatcher:
         bundle.fail(bundle.left(), error)
         self._release(bundle)
 
-    def lost(self, key: str) -> None:
-        """Run tasks again if their results or uploaded arguments were on a lost worker."""
+    def lost(self, key: str, *, with_all: bool) -> None:
+        """Handle a bundle that the scheduler has lost, ``with_all`` others if it was restarted."""
         bundle = self._bundles.get(key)
         if bundle is None:
             return
-        if bundle.kept or any(isinstance(each, Reference) for each in bundle.references.values()):
-            self._release(bundle)
+        logger.debug("bundle %s is unknown to the scheduler", key)
+        uploaded = any(isinstance(each, Reference) for each in bundle.references.values())
+        if not with_all and (bundle.kept or uploaded):
+            self._release(bundle)  # what was on a lost worker is computed or uploaded again
+            return
+        error = ClusterError(
+            "the task was lost: the cluster was restarted, or lost an object that it needs",
+            hint="upload large objects again with send(), and submit the task again",
+        )
+        self.erred(key, error)
 
     # Cancelling ---------------------------------------------------------------------------------
 

@@ -75,7 +75,6 @@ class PoolExecutor(Executor):
         self._uploads = Uploads(self._upload, partial(line.upload_again, tag=dispatcher.tag))
         #: Tasks that wait until the futures among their arguments are done.
         self._incomplete: set[CallFuture] = set()
-        self._on_cancel = self._end_call  # one object for all futures
         self._is_shut_down = False
         self._process = os.getpid()
 
@@ -87,11 +86,12 @@ class PoolExecutor(Executor):
         """Submit a task that can be cancelled while it runs. RuntimeError after a shutdown."""
         self._check_open()
         if not kwargs and PLAIN.issuperset(map(type, args)):
-            future = self._future((self._sent(fn), args, NO_NAMES))
+            future = CallFuture(self._condition, (self._sent(fn), args, NO_NAMES), self)
             self._begin(future)
             return self._run_now(future)
         args, named = self._uploads.replaced([args, tuple(kwargs.values())])
-        future = self._future((self._sent(fn), args, dict(zip(kwargs, named, strict=True))))
+        call = self._sent(fn), args, dict(zip(kwargs, named, strict=True))
+        future = CallFuture(self._condition, call, self)
         self._begin_when_complete(future)
         return self._run_now(future)
 
@@ -107,11 +107,6 @@ class PoolExecutor(Executor):
         sent = in_place(self._remembered(function))
         self._uncached = sent if sent is function and type(sent) is FunctionType else None
         return sent
-
-    def _future(self, call: Call) -> CallFuture:
-        future = CallFuture(self._condition, call, self._on_cancel)
-        future.home = self
-        return future
 
     def map(
         self,
@@ -487,7 +482,7 @@ class PoolExecutor(Executor):
                 "the result is on a worker, and a callback cannot wait for it",
                 hint="call result() in another thread",
             )
-        if self._line.closed:
+        if self._dispatcher.closed:
             raise ClusterError(
                 "the result was on a worker when the client was closed",
                 hint="call result() before the client is closed",
@@ -512,7 +507,7 @@ class PoolExecutor(Executor):
     async def _run_again(self, call: Call, reference: Reference) -> None:
         """Run the task of a lost result again, and refer to its new result."""
         logger.debug("the result %s was lost: its task runs again", reference.future.key)
-        ended, future = asyncio.Event(), self._future(call)
+        ended, future = asyncio.Event(), CallFuture(self._condition, call, self)
         future.takers = 1
         future.add_done_callback(lambda _: self._line.call_soon(ended.set))
         self._begin(future)

@@ -128,10 +128,6 @@ class ExecutorConnection:
         return bool(in_async_call(self._client.loop))
 
     @property
-    def closed(self) -> bool:
-        return self._client.status in ("closing", "closed")
-
-    @property
     def why_closed(self) -> str:
         """Reason why the client takes no more tasks."""
         return why_closed(self._client)
@@ -342,18 +338,6 @@ class ExecutorConnection:
                 raise
 
         return handle
-
-    def task_lost(self, key: str, *, with_all: bool) -> None:
-        """Notify the follower of a lost bundle. ``with_all`` means a restarted or new scheduler."""
-        logger.debug("bundle %s is unknown to the scheduler", key)
-        if not with_all:
-            self.followers[key].lost(key)
-        if key in self.followers:
-            error = ClusterError(
-                "the task was lost: the cluster was restarted, or lost an object that it needs",
-                hint="upload large objects again with send(), and submit the task again",
-            )
-            self.followers[key].erred(key, error)
 
 
 def _print(key: str, text: str, **_: Any) -> None:

@@ -106,7 +106,7 @@ class CallFuture(Future[_Result]):
 
     # A program may hold a million of them.
     __slots__ = (
-        "_callbacks", "_condition", "_exception", "_on_cancel", "_result", "_state", "_waiting",
+        "_callbacks", "_condition", "_exception", "_result", "_state", "_waiting",
         "bundle", "call", "home", "id", "kept", "made_at", "measures", "on_outcome", "takers",
     )  # fmt: skip
 
@@ -114,7 +114,7 @@ class CallFuture(Future[_Result]):
         self,
         condition: threading.Condition,
         call: tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]] | None = None,
-        on_cancel: Callable[[CallFuture], None] | None = None,
+        home: Any = None,
     ) -> None:
         # Future.__init__ is not called, because it creates a condition. That would take longer than
         # most tasks run, and more memory than the arguments of most tasks.
@@ -125,16 +125,14 @@ class CallFuture(Future[_Result]):
         self._waiting: list[Any] | None = None
         self._callbacks: list[Callable[[Future[Any]], Any]] | None = None
         self.call = call
-        #: Called with the future if it is cancelled while the task runs.
-        self._on_cancel = on_cancel
+        #: The executor, if the future is that of one of its single tasks, or None.
+        self.home = home
         #: Id among the executor's single tasks, once its arguments are complete.
         self.id = 0
         #: Measurements of the tasks of a message, and the position of this task among them.
         self.measures: tuple[MeasuredCalls, int] | None = None
         #: Number of tasks that take the result as an argument.
         self.takers = 0
-        #: The executor, if its results may stay on the workers, or None.
-        self.home: Any = None
         #: Reference of the result, if it has stayed on the workers.
         self.kept: Reference | None = None
         #: Called with the result and the error before waiting threads wake up.
@@ -280,8 +278,8 @@ class CallFuture(Future[_Result]):
                 waiter.add_cancelled(self)
             self._condition.notify_all()
         self.call = None
-        if was_running and self._on_cancel is not None:
-            self._on_cancel(self)
+        if was_running and self.home is not None:
+            self.home._end_call(self)
         self._invoke_callbacks()  # type: ignore[attr-defined]
         return True
 

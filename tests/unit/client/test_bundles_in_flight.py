@@ -138,6 +138,6 @@ def test_messages_about_other_bundles_change_nothing(sent):
     sent.dispatcher.begun("other")
     sent.dispatcher.in_memory("other")
     sent.dispatcher.erred("other", ValueError())
-    sent.dispatcher.lost("other")
+    sent.dispatcher.lost("other", with_all=False)
     assert list(sent.dispatcher._bundles) == [sent.key]
     assert (sent.line.later, sent.line.forgotten) == ([], [])
