@@ -48,8 +48,6 @@ logger = logging.getLogger("scalable.scheduler")
 
 #: Seconds for which changes of the slot counts are collected before clients get them.
 TELL_AFTER_S = 0.02
-#: Maximum number of characters of a string about a task that was given up.
-LONGEST_TEXT = 4_000
 #: Seconds between two checks for changes that Dask does not report: a connected worker starts to
 #: run, is paused, or is drained.
 LOOK_S = 0.5
