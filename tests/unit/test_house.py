@@ -33,7 +33,7 @@ BUDGETS = {
     "records": (1_012, 6),
     "runs": (4_034, 20),
     "scaling": (2_666, 13),
-    "scheduler": (6_549, 19),
+    "scheduler": (6_544, 19),
     "session": (2_250, 9),
     "views": (2_496, 15),
     "watch": (3_391, 24),

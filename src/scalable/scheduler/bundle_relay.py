@@ -8,6 +8,7 @@ import logging
 import math
 import random
 from collections import Counter
+from functools import partial
 from heapq import nlargest
 from typing import Any
 
@@ -87,7 +88,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         TaskLog.of(scheduler).listen(self)
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, PRINTED):
-            offer_on_streams(scheduler, operation, self._forwarder(operation))
+            offer_on_streams(scheduler, operation, partial(self._forward, operation))
         offer_on_streams(scheduler, RETURNED, self.returned)
         offer_on_streams(scheduler, INTERRUPT, self.interrupt)
         offer_on_streams(scheduler, BACKLOG, self.take_backlog)
@@ -96,7 +97,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             {
                 Handler.BUNDLE_BEGUN: self.begun,
                 Handler.FOLLOW_SLOTS: self.follow,
-                Handler.UPLOAD_PLACES: self.upload_places,
+                Handler.UPLOAD_PLACES: lambda tag, nbytes: upload_places(scheduler, tag, nbytes),
             },
         )
 
@@ -104,12 +105,9 @@ class BundleRelay(SchedulerPlugin, Listener):
         """Restore the metadata by which clients find the relay after a restart."""
         scheduler.set_metadata(keys=[self.name], value=True)
 
-    def _forwarder(self, operation: str) -> Any:
-        def forward(client: str, worker: str, **message: Any) -> None:
-            del worker
-            send_to_client(self._scheduler, client, {"op": operation, **message})
-
-        return forward
+    def _forward(self, operation: str, client: str, worker: str, **message: Any) -> None:
+        del worker
+        send_to_client(self._scheduler, client, {"op": operation, **message})
 
     def returned(self, key: str, numbers: Any, client: str, **_: Any) -> None:
         """Forward the tasks that a worker gives back, and subtract them from the bundle's count.
@@ -168,9 +166,6 @@ class BundleRelay(SchedulerPlugin, Listener):
             self._looking = True
             self._scheduler.loop.call_later(LOOK_S, self._look)
         return self._slots()
-
-    def upload_places(self, tag: str, nbytes: int) -> list[str]:
-        return upload_places(self._scheduler, tag, nbytes)
 
     def _look(self) -> None:
         self._looking = bool(self._followers)

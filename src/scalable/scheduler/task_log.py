@@ -583,7 +583,7 @@ class HeardOutcomes:
 # Failed tasks -------------------------------------------------------------------------------------
 
 #: Error classes of tasks that failed because their worker was lost.
-_OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
+_OF_LOST_WORKERS = frozenset({KilledWorker.__name__, OUT_OF_MEMORY})
 
 
 def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:
