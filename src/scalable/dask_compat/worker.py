@@ -86,9 +86,16 @@ def runs_in(worker: Worker, thread: int, key: Any) -> bool:
 
 # Threads and interrupts ---------------------------------------------------------------------------
 
-#: Held while a thread is interrupted, and while a thread changes the set of threads that run tasks.
-#: Otherwise an interrupt could leave a thread in the set that runs no tasks, and its slot unused.
-uninterrupted: Any = threading.RLock()
+_locks: dict[int, Any] = {}
+
+
+def uninterrupted(thread: int) -> Any:
+    """Return the lock of a thread, held while it is interrupted and while it must not be.
+    Otherwise an interrupt could leave the thread among those that run tasks although it runs none,
+    and its slot unused. It is not one lock for all: a thread that starts another may hold a lock of
+    Dask's, for which a task that must not be interrupted waits.
+    """
+    return _locks.setdefault(thread, threading.RLock())
 
 
 @cache
@@ -104,7 +111,7 @@ def guard_threads() -> None:
         # A new thread has the id of the thread that starts it until it first runs. An interrupt
         # would end it, and the task would wait forever for its start.
         _guard(threading.Thread, "start")
-    os.register_at_fork(after_in_child=uninterrupted._at_fork_reinit)  # noqa: SLF001
+    os.register_at_fork(after_in_child=_locks.clear)
 
 
 def _guard(owner: Any, name: str) -> Callable[..., Any]:
@@ -113,7 +120,7 @@ def _guard(owner: Any, name: str) -> Callable[..., Any]:
 
     @wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        with uninterrupted:
+        with uninterrupted(threading.get_ident()):
             return function(*args, **kwargs)
 
     setattr(owner, name, guarded)
@@ -124,15 +131,15 @@ def _rejoin() -> None:
     """Wait until another thread leaves those that run tasks, as Dask's function."""
     state, thread = threadpoolexecutor.thread_state, threading.current_thread()
     executor, joined = state.executor, threading.Event()
-    waiting = executor._rejoin_list  # noqa: SLF001
+    lock, waiting = uninterrupted(threading.get_ident()), executor._rejoin_list  # noqa: SLF001
     try:
-        with uninterrupted:
+        with lock:
             with executor._rejoin_lock:  # noqa: SLF001
                 waiting.append((thread, joined))
             executor.submit(int)  # an idle thread then leaves
         joined.wait()
     finally:
-        with uninterrupted, executor._rejoin_lock:  # noqa: SLF001
+        with lock, executor._rejoin_lock:  # noqa: SLF001
             waiting[:] = [each for each in waiting if each[0] is not thread]
             state.proceed = thread in executor._threads  # noqa: SLF001
 

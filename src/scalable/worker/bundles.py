@@ -497,7 +497,7 @@ def offer_interrupts(worker: Worker) -> None:
 def raise_in(thread: int) -> None:
     """Raise :class:`CallInterrupted` in a thread, at its next bytecode instruction."""
     _notice_lost_interrupts()
-    with uninterrupted:
+    with uninterrupted(thread):
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted)
         )

@@ -852,3 +852,33 @@ def test_a_thread_that_is_interrupted_while_it_rejoins_runs_tasks_or_leaves():
         rejoining.result(60)
     assert [executor.submit(abs, -1).result(60) for _ in range(3)] == [1, 1, 1]
     executor.shutdown(timeout=60)
+
+
+def test_a_rejoining_task_and_a_thread_that_starts_another_do_not_wait_for_each_other():
+    guard_threads()
+    executor, started = threadpoolexecutor.ThreadPoolExecutor(1), threading.Event()
+    rejoined, may_start = threading.Event(), threading.Event()
+
+    def rejoins():
+        threadpoolexecutor.secede()
+        threadpoolexecutor.rejoin()
+        rejoined.set()
+
+    def starts():
+        may_start.wait(60)
+        threading.Thread(target=started.set).start()
+
+    threading.Thread(target=starts, daemon=True).start()
+    executor._shutdown_lock.acquire()  # as a worker's event loop while it submits a task
+    try:
+        executor._work_queue.put(SimpleNamespace(run=rejoins))
+        executor._adjust_thread_count()
+        while not executor._rejoin_list:
+            time.sleep(0.01)
+        may_start.set()
+        assert started.wait(20)
+    finally:
+        executor._shutdown_lock.release()
+    assert rejoined.wait(60)
+    assert executor.submit(abs, -1).result(60) == 1
+    executor.shutdown(timeout=60)
