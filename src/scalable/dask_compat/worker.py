@@ -90,10 +90,8 @@ _locks: dict[int, Any] = {}
 
 
 def uninterrupted(thread: int) -> Any:
-    """Return the lock of a thread, held while it is interrupted and while it must not be.
-    Otherwise an interrupt could leave the thread among those that run tasks although it runs none,
-    and its slot unused. It is not one lock for all: a thread that starts another may hold a lock of
-    Dask's, for which a task that must not be interrupted waits.
+    """Return a thread's lock, held while it is interrupted and while it must not be: an interrupt
+    could leave it among those that run tasks. One lock for all would meet Dask's in another order.
     """
     return _locks.setdefault(thread, threading.RLock())
 
@@ -228,11 +226,6 @@ def failure_for_clients(event: StateMachineEvent) -> StateMachineEvent:
     )
     changed.traceback, changed.traceback_text = event.traceback, event.traceback_text
     return changed
-
-
-def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
-    """Run an extension's coroutine ``close`` when the worker closes, before its threads stop."""
-    worker.extensions[name] = extension
 
 
 # Slots --------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from scalable.dask_compat.comm import keep_no_closed_servers, share_memory
 from scalable.dask_compat.tasks import CarriedNode
 from scalable.dask_compat.worker import (
     SharingWorker,
-    close_with_worker,
     drop_idle_connections,
     fail_waiting_call,
     failure_for_clients,
@@ -96,7 +95,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         self.kept_output = KeptOutput(None if log_dir is None else Path(log_dir) / log)
         self.checkpoints = WorkerCheckpoints(self)
         self.call_client = CallClient(self, self.slot_lender)
-        close_with_worker(self, "call-client", self.call_client)
+        self.extensions["call-client"] = self.call_client  # Dask closes it before the threads stop
         offer_interrupts(self)
         offer_on_stream(self, LEFT, partial(forget_workers, self))
         self.startup_information[WIRE] = lambda _: WIRE_VERSION
