@@ -34,9 +34,9 @@ BUDGETS = {
     "runs": (4_034, 20),
     "scaling": (2_666, 13),
     "scheduler": (6_604, 19),
-    "session": (2_250, 9),
+    "session": (2_220, 9),
     "views": (2_496, 15),
-    "watch": (3_391, 24),
+    "watch": (3_215, 22),
     "worker": (3_280, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")

@@ -15,7 +15,6 @@ from scalable.errors import ClusterError
 from scalable.records import find
 from scalable.views.cluster_text import page
 from scalable.views.columns import clusters_table
-from scalable.watch.top.source import AllClusters
 
 #: Width in columns of printed output.
 WIDTH = 100
@@ -61,4 +60,4 @@ def _run(name: str | None) -> None:
         find(name)
     from scalable.watch.top.app import TopApp
 
-    TopApp(AllClusters(), name).run()
+    TopApp(name).run()
