@@ -34,7 +34,7 @@ BUDGETS = {
     "runs": (4_034, 20),
     "scaling": (2_666, 13),
     "scheduler": (6_604, 19),
-    "session": (2_220, 9),
+    "session": (2_171, 9),
     "views": (2_496, 15),
     "watch": (3_170, 21),
     "worker": (3_280, 14),

@@ -8,8 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TextIO
 
 from scalable.harmless import one_line
 from scalable.model.overview import Overview
@@ -27,7 +27,7 @@ LINE_INTERVAL_S = 10.0
 _STYLES = {"title": "bold", "header": "bold dim", "soft": "dim", "bad": "red"}
 
 
-class Display:
+class Display(AbstractContextManager["Display"]):
     """Display of progress, cleared on exit. The base class shows nothing."""
 
     def update(self, overviews: Sequence[Overview]) -> None:
@@ -39,15 +39,7 @@ class Display:
     def close(self) -> None:
         """Remove the display."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
