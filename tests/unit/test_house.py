@@ -35,7 +35,7 @@ BUDGETS = {
     "scaling": (2_666, 13),
     "scheduler": (6_604, 19),
     "session": (2_171, 9),
-    "views": (2_496, 15),
+    "views": (2_478, 14),
     "watch": (3_170, 21),
     "worker": (3_280, 14),
 }
