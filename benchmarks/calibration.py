@@ -35,8 +35,7 @@ from scalable.forecasting import knowledge_of
 from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import make_plan
 from scalable.planning.uncertainty import BAND
-from scalable.runs.history import EarlierRun
-from scalable.runs.measurements import CallRecord, NameSpan
+from scalable.runs.history import CallRecord, EarlierRun, NameSpan
 from scalable.scaling.task_model import Kind
 from simulation import workloads as simulated
 from simulation.rules import Fixed

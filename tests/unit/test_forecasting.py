@@ -8,8 +8,7 @@ from scalable.forecasting import gather, knowledge_of, quoted_prices
 from scalable.model import ComponentSpec, CostEstimate, DeploymentSpec, Price, Rate, TaskSpec
 from scalable.planning import PastPrediction, PlanRequest, make_plan
 from scalable.runs.directory import RunDirectory
-from scalable.runs.history import EarlierRun
-from scalable.runs.measurements import NameSpan
+from scalable.runs.history import EarlierRun, NameSpan
 
 
 def spec(*tasks, **fields):

@@ -12,9 +12,8 @@ from scalable.model import MemoryAdvice
 from scalable.model.codec import Noun
 from scalable.model.plan import confidence_in_words
 from scalable.planning.notices import memory_in_words
-from scalable.runs.report.advice import memory_advice
 from scalable.runs.report.environment import Environment
-from scalable.runs.report.usage import LONGEST_NAME, WIDTH, PoolUse
+from scalable.runs.report.usage import LONGEST_NAME, WIDTH, PoolUse, memory_advice
 from scalable.runs.streams import mapping, number
 from scalable.runs.summary import Summary
 from scalable.units import format_amount, format_bytes, format_duration
