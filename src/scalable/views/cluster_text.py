@@ -71,10 +71,10 @@ def costs_in_words(cost: Mapping[str, Any]) -> list[str]:
 
 
 def stop_in_words(at_latest: float | None, idle_at: float | None, now: float) -> str:
-    """Return when a cluster stops by itself: without work, and at the latest. "" if it does not."""
+    """Return when a cluster stops by itself, such as ``in 9 m unless it gets work``, or ""."""
     ends = [] if at_latest is None else [(at_latest, "at the latest")]
     if idle_at is not None and (at_latest is None or idle_at < at_latest):
-        ends.insert(0, (idle_at, "without work"))
+        ends.insert(0, (idle_at, "unless it gets work"))
     return ", ".join(f"in {format_duration(max(0.0, at - now))} {why}" for at, why in ends)
 
 
@@ -224,7 +224,7 @@ SHOWN_TASKS, SHOWN_EVENTS = 40, 10
 
 def page(overview: Overview, events: Events, width: int) -> list[str]:
     """Return a cluster as lines. Its tables are at most ``width`` cells wide."""
-    tables = tables_of(overview, events, "once")
+    tables = tables_of(overview, "once", events)
     tasks = tables["tasks"]
     lines = [*summary(overview), *_part(tables["pools"], width)]
     lines += [f"    {reason}" for reason in pool_reasons(overview.pools)]

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from scalable.model import DeploymentSpec
 from scalable.model.components import WorkerRange
-from scalable.model.overview import Overview
+from scalable.model.overview import Events, Overview, PoolOverview
 from scalable.views.cluster_text import facts as facts_of
 from scalable.views.cluster_text import title
-from scalable.views.columns import (
-    decisions_table,
-    managers_table,
-    parts_of,
-    pool_reasons,
-    pools_table,
-    tasks_table,
-)
+from scalable.views.columns import parts_of, pool_reasons, tables_of
 from scalable.views.tables import Table, counts_in_words, text_table
 from scalable.views.templates import in_notebook
 
@@ -51,19 +44,14 @@ def render_overview(
     """
     values: dict[str, Any] = {}
     if overview is not None:
-        tasks = tasks_table(overview, "notebook").of_pool(tag)
         own = {t: pool for t, pool in overview.pools.items() if tag in (None, t)}
         decided = [pool.decided for pool in overview.pools.values() if pool.decided]
-        decisions = decisions_table(decided, overview.at, "notebook").of_pool(tag)
-        managers = managers_table(overview.managers, overview.cost, "notebook")
+        tables = tables_of(overview, "notebook", Events(seq=0, decisions=decided))
         values = {
-            "told": _told(overview),
-            "managers": managers.first(SHOWN_POOLS),
-            "decided": decisions.first(SHOWN_POOLS),
-            "pools": pools_table(overview, "notebook").of_pool(tag).first(SHOWN_POOLS),
-            "reasons": pool_reasons(own),
-            "tasks": tasks.first(SHOWN_TASKS),
-            "more": max(0, len(tasks.rows) - SHOWN_TASKS),
+            **_shown(overview, tables["tasks"].of_pool(tag), own),
+            "managers": tables["managers"].first(SHOWN_POOLS),
+            "decided": tables["decisions"].of_pool(tag).first(SHOWN_POOLS),
+            "pools": tables["pools"].of_pool(tag).first(SHOWN_POOLS),
         }
     given: dict[str, Any] = {
         "kind": kind,
@@ -77,16 +65,23 @@ def render_overview(
     return in_notebook("cluster.html", overview=overview, **given, **values)
 
 
-def _told(overview: Overview) -> dict[str, Any]:
-    """Return the facts about a cluster, with its progress and predicted end apart."""
+def _shown(overview: Overview, tasks: Table, pools: Mapping[str, PoolOverview]) -> dict[str, Any]:
+    """Return the facts about a cluster, with its progress and predicted end apart, the reasons of
+    ``pools``, and the first ``tasks``.
+    """
     told = facts_of(overview, "notebook")
     parts = parts_of(overview.counts)
     return {
-        "parts": parts,
-        "words": counts_in_words(parts),
-        "progress": told.pop("progress")[1],
-        "end": told.pop("end", ("", ""))[1],
-        "others": told.values(),
+        "told": {
+            "parts": parts,
+            "words": counts_in_words(parts),
+            "progress": told.pop("progress")[1],
+            "end": told.pop("end", ("", ""))[1],
+            "others": told.values(),
+        },
+        "reasons": pool_reasons(pools),
+        "tasks": tasks.first(SHOWN_TASKS),
+        "more": max(0, len(tasks.rows) - SHOWN_TASKS),
     }
 
 
@@ -114,18 +109,10 @@ _CLUSTER = (("Project", "project"), ("Target", "target"), ("Provider", "provider
 
 def render_progress(overviews: Sequence[Overview]) -> str:
     """Return the tasks of clusters by name as HTML, or a message if there are no clusters."""
-    shown = []
-    for overview in overviews:
-        tasks = tasks_table(overview, "notebook")
-        shown.append(
-            {
-                "name": title(overview),
-                "told": _told(overview),
-                "reasons": pool_reasons(overview.pools),
-                "tasks": tasks.first(SHOWN_TASKS),
-                "more": max(0, len(tasks.rows) - SHOWN_TASKS),
-            }
-        )
+    shown = [
+        {"name": title(each), **_shown(each, tables_of(each, "notebook")["tasks"], each.pools)}
+        for each in overviews
+    ]
     return in_notebook("progress.html", clusters=shown)
 
 

@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from scalable.harmless import one_line
 from scalable.model.overview import Overview, TaskCounts, TaskOverview
 from scalable.units import counted, format_duration
-from scalable.views.cluster_text import (
-    cache_in_words,
-    end_in_words,
-    progress_share,
-    summary,
-)
-from scalable.views.columns import parts_of, pool_reasons, tasks_table
+from scalable.views.cluster_text import cache_in_words, end_in_words, progress_share, summary
+from scalable.views.columns import parts_of, pool_reasons, tables_of
 from scalable.views.tables import counts_in_words, fitted
 
 #: Maximum number of lines of a live display, and of lines with pools' reasons in it.
@@ -45,7 +40,7 @@ def _lines_of(
     told = [(title, "title"), (progress, "title"), *((line, "soft") for line in others)]
     told += [(reason, "bad") for reason in pool_reasons(overview.pools)[:_REASONS]]
     lines: list[StyledLine] = [(fitted(text, width), style) for text, style in told]
-    table = tasks_table(overview, "progress")
+    table = tables_of(overview, "progress")["tasks"]
     left = room - len(lines) - 1  # below the titles of the columns
     if table.rows and left > 0:
         fits = len(table.rows) <= left
@@ -83,11 +78,11 @@ def _line_of(overview: Overview) -> str:
         tasks.append(_rest(overview.tasks[LINE_NAMES:]))
     if overview.remembered:
         tasks.append(f"cached results: {cache_in_words(overview.remembered)}")
-    progress = [progress_share(overview.counts)] if overview.counts.total else []
-    end = (
-        [f"end {end_in_words(overview)}"] if overview.end.at and overview.counts.unfinished else []
-    )
-    return " | ".join([*progress, *end, *pools, *tasks])
+    counts = overview.counts
+    progress = [progress_share(counts)] if counts.total else []
+    if overview.end.at and counts.unfinished:
+        progress.append(f"end {end_in_words(overview)}")
+    return " | ".join([*progress, *pools, *tasks])
 
 
 def _rest(tasks: Sequence[TaskOverview]) -> str:

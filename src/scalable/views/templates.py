@@ -21,14 +21,14 @@ def in_notebook(template: str, **values: Any) -> str:
     """Return a template file of this package, filled with values, as a notebook fragment.
     It has its own styles and no scripts.
     """
-    body = _template(template).render(**values)
+    body = _environment().get_template(template).render(**values)
     return f'<div class="sn"><style>{_style()}</style>{body}</div>'
 
 
 @functools.cache
 def _environment() -> Environment:
     # A session that shows no HTML starts without the template engine.
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
     def finalized(value: Any) -> Any:
@@ -36,6 +36,7 @@ def _environment() -> Environment:
         return one_line(value) if is_text else value
 
     environment = Environment(
+        loader=FunctionLoader(_text),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=finalized,
@@ -46,13 +47,8 @@ def _environment() -> Environment:
         "name": lambda value: fitted(value, _NAME),
         "text": lambda value: fitted(value, _TEXT),
     }
-    environment.globals["parts"] = environment.from_string(_text("parts.html")).module
+    environment.globals["parts"] = environment.get_template("parts.html").module
     return environment
-
-
-@functools.cache
-def _template(name: str) -> Any:
-    return _environment().from_string(_text(name))
 
 
 @functools.cache

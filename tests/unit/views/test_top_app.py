@@ -11,7 +11,7 @@ from scalable.clusters.discovery import RunningClusters
 from scalable.errors import ClusterError
 from scalable.model.clusters import ClusterStatus
 from scalable.model.overview import Events, RunningTask
-from scalable.views.columns import tasks_table
+from scalable.views.columns import tables_of
 
 pytest.importorskip("textual")
 
@@ -195,7 +195,7 @@ def test_the_details_of_a_task_name_its_running_calls():
     other = RunningTask("score-1", "score", "big", "big-7", 1.0)
     watched, now = Watched(), overview(running=(running, other))
     watched.take(now, events())
-    table = tasks_table(now, "top")
+    table = tables_of(now, "top")["tasks"]
     title, parts, about = details_of("tasks", table.rows[0], table, watched)
     assert (title, about) == ("task fit", "fit")
     assert dict(parts)["Longest-running tasks"] == "fit-1 on small-7, for 12.0 s"

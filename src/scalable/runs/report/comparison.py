@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 class TaskComparison:
     """Comparison of the tasks of one name."""
 
-    calls: Pair
+    tasks: Pair
     mean_s: Pair
     #: 80 % quantile of the running time of a task.
     q80_s: Pair
@@ -145,7 +145,7 @@ def comparison_tables(comparison: Comparison) -> list[tuple[str, Table]]:
 
 #: Title of a table, heading of a column, attribute of :class:`TaskComparison`, and format.
 _OF_TASKS = (
-    ("Tasks:", "tasks", "calls", "{:.0f}".format),
+    ("Tasks:", "tasks", "tasks", "{:.0f}".format),
     ("Mean time of a task:", "mean", "mean_s", format_duration),
     ("80 % of tasks within:", "80 %", "q80_s", format_duration),
     ("Peak memory of 95 % of tasks:", "95 % of memory", "memory", format_bytes),
@@ -216,7 +216,7 @@ def _task(expected: Mapping[str, Any], actual: TaskRow | None) -> TaskComparison
     spread = None if actual is None else actual.quantiles.get("duration_s")
     memory = None if actual is None else actual.quantiles.get("peak_memory")
     return TaskComparison(
-        calls=Pair(number(expected.get("calls")), ran),
+        tasks=Pair(number(expected.get("calls")), ran),
         mean_s=Pair(number(expected.get("mean_s")), None if spread is None else spread.mean),
         q80_s=Pair(number(expected.get("q80_s")), None if spread is None else spread.q80),
         memory=Pair(number(expected.get("memory")), None if memory is None else memory.q95),
@@ -247,7 +247,7 @@ def values_of(
         "duration_s": summary.duration_s,
         "time_s": summary.time_s,
         "startup_s": summary.startup_s,
-        "calls": sum(summary.tasks.values()),
+        "tasks": sum(summary.tasks.values()),
         "failed": summary.tasks.get("failed", 0),
         "manifest": environment.manifest_lock,
     }
@@ -287,4 +287,4 @@ def _shown(name: str, pair: tuple[Any, Any]) -> tuple[str, tuple[Any, Any], Any]
         return f"{_SECONDS[key]}{of}{rest}", pair, format_duration
     if name.startswith("cost in "):
         return name, pair, partial(format_amount, unit=name.removeprefix("cost in "))
-    return "tasks" if name == "calls" else name, pair, str
+    return name, pair, str

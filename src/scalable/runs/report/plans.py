@@ -8,7 +8,6 @@ import dataclasses
 import json
 import math
 import os
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from scalable.files import write_whole
 from scalable.model import FrontPoint, Plan
 from scalable.model.plan import confidence_in_words
 from scalable.units import counted, format_amount, format_duration
+from scalable.views.page import Piece, lines_of
 from scalable.views.tables import Table, text_table
 from scalable.views.templates import in_notebook
 
@@ -34,7 +34,7 @@ class ShownPlan(Plan):
         An existing file is replaced. ``session.start(path)`` and ``scalable run --plan`` read the
         file.
         """
-        write_whole(Path(path).resolve(), json.dumps(self.to_dict(), indent=2) + "\n")
+        write_whole(Path(path).resolve(), json.dumps(plan_json(self), indent=2) + "\n")
         return Path(path)
 
     def __str__(self) -> str:
@@ -60,16 +60,16 @@ def shown_plan(plan: Plan) -> ShownPlan:
 def render_plan(plan: Plan) -> str:
     """Return a plan as text."""
     tasks = [f"  {task} -> {tag}" for task, tag in plan.task_to_component.items()]
-    lines = [
-        *(line for name, words in _facts(plan) for line in _wrapped(f"{name + ':':<11}", words)),
-        "",
-        "Workers:",
-        *_pools(plan, "tag").lines(WIDTH),
-        *(["", "Tasks:", *tasks] if tasks else []),
-        *(["", "Why:"] if plan.reasons else []),
-        *(line for reason in plan.reasons for line in _wrapped("  - ", reason)),
+    pieces: list[Piece] = [
+        {"facts": list(_facts(plan)), "wide": 11},
+        {"title": "Workers"},
+        {"table": _pools(plan, "tag")},
     ]
-    return "\n".join(lines) + "\n"
+    if tasks:
+        pieces += [{"title": "Tasks"}, {"block": "\n".join(tasks)}]
+    if plan.reasons:
+        pieces += [{"title": "Why"}, {"list": plan.reasons}]
+    return "\n".join(lines_of(pieces, WIDTH)) + "\n"
 
 
 def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -94,17 +94,6 @@ def _pools(plan: Plan, heading: str) -> Table:
     return text_table((heading, "workers", "cpus", "memory", "gpus"), rows, empty="no pools")
 
 
-def _wrapped(first: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _time(plan: Plan) -> str:
     """Return the predicted time of the tasks. The start-up before them is shown apart."""
     if plan.predicted_time_s is None or plan.predicted_interval_s is None:
@@ -112,6 +101,16 @@ def _time(plan: Plan) -> str:
     seconds = (plan.predicted_time_s, *plan.predicted_interval_s)
     about, low, high = (format_duration(after_startup(plan, value)) for value in seconds)
     return f"about {about}, {low} to {high} (confidence {confidence_in_words(plan.confidence)})"
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """Return a plan as JSON, with its time after the start-up, which texts and reports show."""
+    seconds, ends = plan.predicted_time_s, plan.predicted_interval_s
+    return {
+        **plan.to_dict(),
+        "time_s": None if seconds is None else after_startup(plan, seconds),
+        "interval_s": None if ends is None else [after_startup(plan, end) for end in ends],
+    }
 
 
 def after_startup(plan: Plan, seconds: float) -> float:

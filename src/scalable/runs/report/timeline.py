@@ -9,7 +9,7 @@ from typing import Any
 from scalable.palette import LIGHT, numbers_of
 from scalable.runs.calls import Presence, Span
 from scalable.runs.report.usage import course
-from scalable.runs.streams import Row, number
+from scalable.runs.streams import number
 from scalable.views.tables import fitted
 
 #: Number of columns, and maximum number of rows.
@@ -28,7 +28,7 @@ _NAME = 90
 def make_timeline(
     spans: Sequence[Span],
     present: Sequence[Presence],
-    decisions: Iterable[Row],
+    decisions: Iterable[Mapping[str, Any]],
     within: tuple[float, float],
 ) -> dict[str, Any]:
     """Return the timeline of a run between two epoch times as plain values.

@@ -227,7 +227,7 @@ def advise(
         if length > 0 and chain.seconds >= IDLE * length:
             share = round(100 * min(1.0, chain.seconds / length))
             sentences.append(
-                f"The longest chain of {counted(chain.calls, 'task')} took "
+                f"The longest chain of {counted(chain.tasks, 'task')} took "
                 f"{format_duration(chain.seconds)}, {share} % of the {format_duration(length)} "
                 "from the first task to the last: more workers do not make it shorter, "
                 "but faster tasks or smaller steps do."

@@ -10,14 +10,7 @@ from scalable.harmless import one_line
 from scalable.model.overview import Events, Overview, PoolOverview, TaskView
 from scalable.units import format_bytes, format_duration
 from scalable.views.cluster_text import BLOCKS, facts, titled
-from scalable.views.columns import (
-    UNTAGGED_NAME,
-    decisions_table,
-    failures_by_cause,
-    managers_table,
-    pools_table,
-    tasks_table,
-)
+from scalable.views.columns import UNTAGGED_NAME, failures_by_cause, tables_of
 from scalable.views.explanation import short_key
 from scalable.views.page import failure, labelled, progress, table
 from scalable.views.tables import Column, Listing
@@ -55,7 +48,8 @@ def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
     shown = [
         (heading.capitalize(), words) for n, (heading, words) in told.items() if n not in hidden
     ]
-    decisions = decisions_table(events.decisions, overview.at, "page")
+    tables = tables_of(overview, "page", events)
+    decisions = tables["decisions"].to_dict()
     page = {
         "live": True,
         "name": one_line(cluster.get("name") or "cluster of this process"),
@@ -67,13 +61,13 @@ def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
         "at": overview.at,
         "progress": progress(overview.counts, shown),
         "parts": {
-            "pools": table(pools_table(overview, "page")),
-            "tasks": table(tasks_table(overview, "page"), filter=True),
+            "pools": table(tables["pools"]),
+            "tasks": table(tables["tasks"], filter=True),
             "running": [
                 *table(RUNNING.table(overview.running, "page", overview.at), links=True),
                 *([{"text": shown_of, "look": "dim"}] if shown_of else []),
             ],
-            "managers": table(managers_table(overview.managers, overview.cost, "page")),
+            "managers": table(tables["managers"]),
         },
         # As the spans of events, without an end.
         "running": [
@@ -83,10 +77,9 @@ def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
         "running_shown": shown_of,
         "charts": CHARTS,
         "sample": {tag: _sample(pool) for tag, pool in overview.pools.items()},
-        "decisions": {**decisions.to_dict(), "rows": []},
+        "decisions": {**decisions, "rows": []},
     }
-    rows = reversed(decisions.to_dict()["rows"])
-    changes = zip(rows, events.decisions, strict=True)
+    changes = zip(reversed(decisions["rows"]), events.decisions, strict=True)
     return {
         "page": page,
         "events": {

@@ -12,6 +12,7 @@ from tornado import web
 
 from scalable.palette import css_variables, numbers_of
 from scalable.protocol.handlers import Handler
+from scalable.views.page import to_json
 from scalable.watch.dashboard.document import live_document, task_document
 
 #: Content security policy: parts come from the page's own server, and no script in data runs.
@@ -76,7 +77,8 @@ class OverviewRoute(_Guarded):
         beside = bool(getattr(self.server, "pages_of_dask", True))
         # Many pools and names take too long for one turn of the scheduler's loop.
         document = await offload(live_document, answer)
-        self.finish({**document, "colours": numbers_of(names), "pages_of_dask": beside})
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.finish(to_json({**document, "colours": numbers_of(names), "pages_of_dask": beside}))
 
 
 class Call(_Guarded):

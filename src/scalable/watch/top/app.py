@@ -29,7 +29,6 @@ from scalable.views.columns import (
     failures_by_cause,
     pool_reasons,
     tables_of,
-    workers_table,
 )
 from scalable.views.explanation import short_key
 from scalable.views.tables import Row, Table, clock, fitted
@@ -220,8 +219,7 @@ class ClusterScreen(Screen[None]):
         lines[0].stylize("bold")
         self.query_one("#summary", Static).update(Text("\n").join(lines))
         events = self._watched.events
-        tables = tables_of(overview, events, "top")
-        tables["workers"] = workers_table(self._workers, "top")
+        tables = tables_of(overview, "top", events, self._workers)
         for name in _GRIDS[self._tab]:
             self._fill(name, tables[name])
         reasons = pool_reasons(overview.pools)
