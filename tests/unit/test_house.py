@@ -31,12 +31,12 @@ BUDGETS = {
     "protocol": (4_697, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
-    "runs": (3_975, 16),
+    "runs": (3_940, 16),
     "scaling": (2_666, 13),
     "scheduler": (6_604, 19),
     "session": (2_171, 9),
     "views": (2_476, 14),
-    "watch": (3_156, 21),
+    "watch": (3_141, 21),
     "worker": (3_280, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")

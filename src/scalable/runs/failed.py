@@ -150,15 +150,13 @@ def _failed(failed: FailedRow, *, in_full: bool) -> Iterator[str]:
     details = failed.details
     if failed.count > 1:
         yield _fact("count", f"{failed.count} tasks, not described individually")
-    call = failed.task_id or ""
-    if failed.position is not None:
-        call += f", number {failed.position} of its bundle"
+    place = "" if failed.position is None else f", number {failed.position} of its bundle"
     facts = {
         "message": failed.message,
-        "task": call,
+        "task": (failed.task_id or "") + place,
         "arguments": details.arguments,
         "worker": details.worker,
-        "tries": str(details.tries) if details.tries > 1 else None,
+        "attempts": str(details.tries) if details.tries > 1 else None,
     }
     yield from (_fact(name, value) for name, value in facts.items() if value)
     if not in_full:

@@ -28,9 +28,7 @@ from scalable.runs.reading import RunRecord
 from scalable.runs.report.comparison import (
     Comparison,
     compare_with_plan,
-    comparison_tables,
-    plan_in_words,
-    tasks_compared,
+    compared,
     values_of,
 )
 from scalable.runs.report.environment import Environment, environment_of, most_workers
@@ -252,15 +250,6 @@ def _more_facts(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "Ran again", f"{counted(len(keys), 'task')} ({shown}{more}): {reasons}"
 
 
-def _plan(planned: Comparison) -> Iterator[Piece]:
-    for sentence in plan_in_words(planned):
-        yield {"text": sentence}
-    _, whole = comparison_tables(planned)[0]
-    yield {"table": whole.first(_TASKS)}
-    if planned.tasks:
-        yield from table(tasks_compared(planned).first(_TASKS))
-
-
 def _advice(report: RunReport) -> Iterator[Piece]:
     if report.advice:
         yield {"list": [fitted(sentence, LONGEST_NAME * 2) for sentence in report.advice]}
@@ -344,7 +333,7 @@ def document_of(report: RunReport) -> dict[str, Any]:
         "at": last,
         "progress": progress(counts_of(summary.tasks), facts),
         "parts": {
-            "plan": list(_plan(report.planned)),
+            "plan": list(compared(report.planned, _TASKS)),
             "advice": list(_advice(report)),
             "pools": table(POOLS_OF_RUN.table(report.pools[:_POOLS], "report")),
             "tasks": [*table(tasks, filter=True), *_cached(summary)],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from importlib.resources import files
 from typing import Any
 
@@ -68,9 +67,7 @@ class OverviewRoute(_Guarded):
         since = self.get_query_argument("since", "0")
         if not since.isdecimal() or len(since) > 15:
             raise web.HTTPError(400, "since is not a number")
-        answer: Any = made(since=int(since))
-        if inspect.isawaitable(answer):
-            answer = await answer
+        answer: Any = await made(since=int(since))
         overview = answer["overview"]
         names = {task["name"] for task in (*overview["tasks"], *overview["running"])}
         names |= {span[1] for span in answer["events"]["spans"]}
