@@ -16,9 +16,9 @@ from scalable.files import write_whole
 from scalable.model import FrontPoint, Plan
 from scalable.model.plan import confidence_in_words
 from scalable.units import counted, format_amount, format_duration
+from scalable.views.notebooks import in_notebook, limited
 from scalable.views.page import Piece, lines_of
 from scalable.views.tables import Table, text_table
-from scalable.views.templates import in_notebook
 
 #: Maximum width of the reasons in columns.
 WIDTH = 100
@@ -149,17 +149,21 @@ def plan_html(plan: Plan) -> str:
     """Return a plan as HTML."""
     pools, tasks = _pools(plan, "pool"), _tasks(plan)
     headings = ("workers", "time", "80 %", "cost", "80 % of cost")
-    return in_notebook(
-        "plan.html",
-        target=plan.target_name,
-        facts=[(name, words[:12] if name == "Digest" else words) for name, words in _facts(plan)],
-        pools=pools.first(_ROWS),
-        more_pools=max(0, len(pools.rows) - _ROWS),
-        tasks=tasks.first(_ROWS),
-        more_tasks=max(0, len(tasks.rows) - _ROWS),
-        choices=text_table(headings, front_rows(plan), empty="no choices"),
-        reasons=plan.reasons[:_REASONS],
-    )
+    choices = text_table(headings, front_rows(plan), empty="no choices")
+    facts = [(name, words[:12] if name == "Digest" else words) for name, words in _facts(plan)]
+    pieces: list[Piece] = [
+        {"head": ("Plan for", plan.target_name, "", "")},
+        {"facts": facts},
+        limited(pools, _ROWS, "pool"),
+        *([limited(tasks, _ROWS, "task")] if tasks.rows else []),
+    ]
+    if choices.rows:
+        shown = [{"table": choices}, {"text": _FOUR_OF_FIVE}]
+        pieces.append({"details": "Choices of time and cost", "open": True, "pieces": shown})
+    if plan.reasons:
+        why = [{"list": plan.reasons[:_REASONS]}]
+        pieces.append({"details": "Why", "open": True, "pieces": why})
+    return in_notebook(pieces)
 
 
 def _tasks(plan: Plan) -> Table:
@@ -182,6 +186,7 @@ _ACROSS, _UP = 60, 12
 _WIDE = 20.0
 _LISTED = 12
 _CHOSEN = "@ "
+_FOUR_OF_FIVE = "80 %: in four of five cases, time and cost are at most this."
 
 
 def draw_front(plan: Plan) -> str:
@@ -205,7 +210,7 @@ def draw_front(plan: Plan) -> str:
             "",
             *_front_lines(plan),
             "",
-            "  80 %: in four of five cases, time and cost are at most this.",
+            f"  {_FOUR_OF_FIVE}",
         ]
     )
 
