@@ -43,7 +43,6 @@ from scalable.runs.report.usage import (
     lost_in_words,
     pool_uses,
     task_rows,
-    workers_of_run,
 )
 from scalable.runs.streams import number
 from scalable.runs.summary import CostSummary, Summary, counts_of, epoch, summary_of
@@ -145,7 +144,7 @@ def report_on(record: RunRecord) -> RunReport:
     starts = [span.begin for span in spans] + [worker.begin for worker in present]
     first = min(starts if began is None else [began, *starts], default=until)
     within = (first, max(first, until))
-    pools = pool_uses(record, calls, spans, present, within, summary.cost)
+    pools = pool_uses(record, calls, spans, present, within, summary)
     chain = calls.longest_chain()
     environment = environment_of(record)
     most = most_workers(environment.manifest, summary.target)
@@ -172,8 +171,8 @@ def compare(record: RunRecord) -> Comparison:
 
 
 def _pool(use: PoolUse) -> dict[str, Any]:
-    values = {**asdict(use), "share": use.share}
-    return {k: value for k, value in values.items() if k not in ("connected", "busy", "queued")}
+    left_out = ("connected", "busy", "queued", "numbers")
+    return {k: v for k, v in asdict(use).items() if k not in left_out} | {"share": use.share}
 
 
 # What a report shows, on its page and in a terminal -----------------------------------------------
@@ -295,9 +294,9 @@ def _decisions(report: RunReport, most: int, left_out: Collection[str]) -> Itera
         yield {"text": f"{more} earlier decisions are in scaling.jsonl."}
 
 
-def _workers(summary: Summary, display: str) -> Iterator[Piece]:
-    yield from table(workers_of_run(summary, display).first(_POOLS))
-    if lost := lost_in_words(summary):
+def _pools(report: RunReport, display: str) -> Iterator[Piece]:
+    yield from table(POOLS_OF_RUN.table(report.pools[:_POOLS], display))
+    if lost := lost_in_words(report.summary):
         yield {"list": lost[:_POOLS]}
 
 
@@ -335,10 +334,9 @@ def document_of(report: RunReport) -> dict[str, Any]:
         "parts": {
             "plan": list(compared(report.planned, _TASKS)),
             "advice": list(_advice(report)),
-            "pools": table(POOLS_OF_RUN.table(report.pools[:_POOLS], "report")),
+            "pools": list(_pools(report, "report")),
             "tasks": [*table(tasks, filter=True), *_cached(summary)],
             "decisions": list(_decisions(report, _DECISIONS, ())),
-            "workers": list(_workers(summary, "report")),
             "environment": list(_environment(report)),
         },
         "timeline": report.timeline,
@@ -440,7 +438,7 @@ def render_text(report: RunReport) -> str:
         *_tables(summary),
         *_cached_in_words(summary),
         {"title": "Workers"},
-        *_workers(summary, "workers"),
+        *_pools(report, "workers"),
         *_decisions(report, _SHOWN, ("plan",)),  # these are those at the start
         *_failures(summary),
         *([{"title": "Advice"}, *_advice(report)] if report.advice or report.chain else []),

@@ -9,8 +9,9 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from operator import attrgetter, itemgetter
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import attrgetter
 from typing import Any
 
 from scalable.harmless import one_line
@@ -20,7 +21,7 @@ from scalable.quantiles import quantile
 from scalable.runs.calls import Chain, Presence, RecordedTasks, Span
 from scalable.runs.reading import RunRecord
 from scalable.runs.streams import Row, mapping, number, text
-from scalable.runs.summary import CostSummary, Summary
+from scalable.runs.summary import PoolSummary, Summary
 from scalable.units import counted, format_duration, parse_bytes
 from scalable.views.cluster_text import reasons_in_words
 from scalable.views.columns import DECISIONS, DecisionRow, TaskRow
@@ -57,6 +58,7 @@ class PoolUse:
     busy: tuple[float, ...] = ()
     #: Mean number of queued tasks in the same parts of the run.
     queued: tuple[float, ...] = ()
+    numbers: PoolSummary = field(default_factory=PoolSummary)
 
     @property
     def idle_s(self) -> float:
@@ -74,7 +76,7 @@ def pool_uses(
     spans: Iterable[Span],
     present: Sequence[Presence],
     within: tuple[float, float],
-    cost: CostSummary | None,
+    summary: Summary,
 ) -> tuple[PoolUse, ...]:
     """Return each pool's utilisation between the two epoch times in ``within``."""
     tags = {presence.worker: presence.tag for presence in present}
@@ -90,8 +92,8 @@ def pool_uses(
     for presence in present:
         connected[presence.tag].append((presence.begin, presence.end))
     reserved, peaks = reserved_memory(record.plan, record.resources), _peaks(calls)
-    found = []
-    for tag in sorted(connected):
+    cost, found = summary.cost, []
+    for tag, numbers in sorted(summary.workers.items()):
         memory = sorted(peaks[tag])
         found.append(
             PoolUse(
@@ -108,6 +110,7 @@ def pool_uses(
                 connected=course(connected[tag], within),
                 busy=course(busy[tag], within),
                 queued=course(queued[tag], within),
+                numbers=numbers,
             )
         )
     return tuple(found)
@@ -168,11 +171,7 @@ def course(
 def _most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
     """Return the largest number of overlapping intervals."""
     changes = sorted(change for begin, end in intervals for change in ((begin, 1), (end, -1)))
-    most = now = 0
-    for _, change in changes:
-        now += change
-        most = max(most, now)
-    return most
+    return max(accumulate(change for _, change in changes), default=0)
 
 
 def merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -266,10 +265,18 @@ def _counts(
 # Columns and charts -------------------------------------------------------------------------------
 
 
-#: The table of a finished run's pools.
+def _in_both(name: str, of: str, kind: str, *, optional: bool = False) -> Column:
+    """Return a column that the page and a terminal show."""
+    displays, heading = ("report", "workers"), name.replace("_", " ")
+    return Column(name, heading, attrgetter(of), kind, displays, optional=optional)
+
+
+_NUMBERS = ("requested", "started", "removed", "final", "lost")
+#: The table of a finished run's pools: on its page, and in a terminal.
 POOLS_OF_RUN = Listing(
     (
-        Column("pool", "pool", attrgetter("tag")),
+        _in_both("pool", "tag", "text"),
+        *(_in_both(name, f"numbers.{name}", "count") for name in _NUMBERS),
         Column("workers", "most workers", attrgetter("workers"), "count"),
         Column(
             "share",
@@ -280,8 +287,8 @@ POOLS_OF_RUN = Listing(
         ),
         Column("connected", "connected", attrgetter("connected_s"), "duration"),
         Column("idle", "idle", attrgetter("idle_s"), "duration"),
-        Column("cost", "cost", attrgetter("cost"), "money", optional=True),
-        Column("idle_cost", "idle cost", attrgetter("idle_cost"), "money", optional=True),
+        _in_both("cost", "cost", "money", optional=True),
+        _in_both("idle_cost", "idle_cost", "money", optional=True),
         Column("reserved", "memory reserved", attrgetter("reserved_memory"), "bytes"),
         Column("used", "used by 95 %", attrgetter("used_memory"), "bytes"),
         Column("most_used", "most used", attrgetter("most_memory"), "bytes"),
@@ -291,32 +298,6 @@ POOLS_OF_RUN = Listing(
     displays=("report",),
     empty="No worker connected.",
 )
-
-
-def _workers(name: str) -> Column:
-    return Column(name, name, lambda row: getattr(row[1], name), "count")
-
-
-# In a terminal it has the costs, for which the page has another table.
-_WORKERS = Listing(
-    (
-        Column("pool", "pool", itemgetter(0)),
-        *map(_workers, ("requested", "started", "removed", "final", "lost")),
-        Column("cost", "cost", itemgetter(2), "money", ("workers",), optional=True),
-        Column("idle_cost", "idle cost", itemgetter(3), "money", ("workers",), optional=True),
-    ),
-    key=itemgetter(0),
-    displays=("report", "workers"),
-    empty="No worker connected.",
-)
-
-
-def workers_of_run(summary: Summary, display: str) -> Table:
-    """Return the numbers of a finished run's workers by tag."""
-    cost = summary.cost
-    paid, idle = ({}, {}) if cost is None else (cost.by_tag, cost.idle_by_tag)
-    rows = [(tag, pool, paid.get(tag), idle.get(tag)) for tag, pool in summary.workers.items()]
-    return _WORKERS.table(rows, display)
 
 
 def lost_in_words(summary: Summary) -> list[str]:
@@ -370,7 +351,7 @@ def charts_of(uses: Sequence[PoolUse], seconds: float) -> list[dict[str, Any]]:
         return [name, [[round((i + 0.5) * width, 3), round(v, 2)] for i, v in enumerate(values)]]
 
     charts = []
-    for use in (use for use in uses[:_CHARTED] if use.connected):
+    for use in (use for use in uses[:_CHARTED] if use.workers and use.connected):
         workers = [line("with tasks", use.busy), line("connected", use.connected)]
         queued = [line("queued", use.queued)]
         charts += [
