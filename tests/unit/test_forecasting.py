@@ -190,7 +190,7 @@ def test_earlier_runs_tell_whether_calls_wait_for_whole_tasks():
 
     def overlaps(*begins, count=4):
         runs = [
-            EarlierRun(run_id="r", target="t", status="completed", counts={sim: 4, total: count},
+            EarlierRun(target="t", status="completed", counts={sim: 4, total: count},
                        spans={sim: NameSpan(0.0, 100.0), total: NameSpan(begin, 200.0)})
             for begin in begins
         ]  # fmt: skip

@@ -31,12 +31,12 @@ BUDGETS = {
     "protocol": (4_697, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
-    "runs": (3_923, 16),
+    "runs": (3_921, 16),
     "scaling": (2_666, 13),
     "scheduler": (6_604, 19),
     "session": (2_175, 9),
     "views": (2_455, 10),
-    "watch": (3_139, 21),
+    "watch": (3_133, 20),
     "worker": (3_280, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")

@@ -199,7 +199,6 @@ BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
 class EarlierRun(Measurements):
     """One run with its measurements."""
 
-    run_id: str
     target: str
     status: str
     #: Predicted time of the run's plan. None if the plan guessed counts or durations, or cache hits
@@ -301,7 +300,6 @@ def _earlier_run(directory: Path, run: Mapping[str, Any], measured: Measurements
     predicted, overhead = (number(plan.get(key)) for key in ("predicted_time_s", "overhead"))
     return EarlierRun(
         **vars(measured),
-        run_id=directory.name,
         target=str(run.get("target")),
         status=str(run.get("status")),
         predicted_s=None if guessed or measured.has_hits or (predicted or 0) <= 0 else predicted,

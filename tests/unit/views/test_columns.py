@@ -26,7 +26,7 @@ from scalable.views.notebooks import render_overview, render_progress
 from scalable.views.page import to_json
 from scalable.views.progress import live_lines
 from scalable.views.tables import DISPLAYS, KINDS, REPORTS, Column, text_table
-from scalable.watch.dashboard.document import live_document
+from scalable.watch.dashboard.routes import live_document
 
 LISTINGS = {
     name: getattr(columns, name)
