@@ -92,15 +92,10 @@ class Measurements:
     has_hits: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        tasks = {task: place for place, task in enumerate(self.counts)}
         return {
-            "tasks": [
-                [*task, count, *self.spans.get(task, ())] for task, count in self.counts.items()
-            ],
-            "calls": [
-                [tasks[tag, task], duration_s, memory, input_bytes]
-                for tag, task, duration_s, memory, input_bytes in self.calls
-            ],
+            "calls": self.calls,
+            "counts": [[*task, count] for task, count in self.counts.items()],
+            "spans": [[*task, *span] for task, span in self.spans.items()],
             "startups_s": self.startups_s,
             "span_s": self.span_s,
             "has_hits": self.has_hits,
@@ -108,15 +103,10 @@ class Measurements:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        rows = values["tasks"]
-        tasks: list[_Task] = [(tag, task) for tag, task, *_ in rows]
         return cls(
-            calls=tuple(
-                CallRecord(tasks[task][0], tasks[task][1], duration_s, memory, size)
-                for task, duration_s, memory, size in values["calls"]
-            ),
-            counts={(tag, task): count for tag, task, count, *_ in rows},
-            spans={(tag, task): NameSpan(*span) for tag, task, _, *span in rows if span},
+            calls=tuple(CallRecord(*each) for each in values["calls"]),
+            counts={(tag, task): count for tag, task, count in values["counts"]},
+            spans={(tag, task): NameSpan(*span) for tag, task, *span in values["spans"]},
             startups_s=tuple((tag, seconds) for tag, seconds in values["startups_s"]),
             span_s=values["span_s"],
             has_hits=values["has_hits"],
@@ -186,7 +176,7 @@ def measure(
 #: Maximum number of runs of the project to read, and of runs of any project to examine.
 RUNS, LOOKED_AT = 20, 200
 #: Version of the file with measurements; files of other versions are not used.
-VERSION = 2
+VERSION = 3
 #: Number of tasks, over all runs, after which no further run is read.
 CALLS = 50_000
 #: Streams from which the measurements of a run come.

@@ -101,11 +101,7 @@ class LiveDisplay(Display):
         self._lock = threading.RLock()
         self._tail = ""
         self._live.start()
-        self._lives = True
-
-    @property
-    def lives(self) -> bool:
-        return self._lives
+        self.lives = True
 
     def update(self, overviews: Sequence[Overview]) -> None:
         self._overviews = overviews
@@ -131,7 +127,7 @@ class LiveDisplay(Display):
             self._overviews, self._tail = (), ""
             self._live.update(self._table())
             self._live.stop()
-            self._lives = False
+            self.lives = False
 
         self._draw(stop)
 
@@ -155,12 +151,12 @@ class LiveDisplay(Display):
 
     def _draw(self, draw: Callable[[], None]) -> None:
         with self._lock:
-            if not self._lives:
+            if not self.lives:
                 return
             try:
                 draw()
             except (OSError, ValueError) as error:  # the terminal is gone, or its file is closed
-                self._lives = False
+                self.lives = False
                 logger.debug("progress is not shown: %s", error)
 
 
