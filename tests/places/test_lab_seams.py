@@ -13,7 +13,7 @@ import pytest
 
 from scalable.clusters.connecting import LOADER, LOADER_SETTING
 from scalable.model import ClusterStatus
-from scalable.watch.lab import extension
+from scalable.watch import lab as extension
 
 ROOT = Path(__file__).parents[2]
 for package in ("dask_labextension", "jupyter_server", "jupyter_server_proxy"):
