@@ -35,7 +35,7 @@ BUDGETS = {
     "scaling": (2_666, 13),
     "scheduler": (6_604, 19),
     "session": (2_171, 9),
-    "views": (2_455, 10),
+    "views": (2_446, 9),
     "watch": (3_115, 19),
     "worker": (3_280, 14),
 }

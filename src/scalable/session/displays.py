@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from scalable.harmless import one_line
 from scalable.model.overview import Overview
-from scalable.views.progress import live_lines, progress_line
+from scalable.views.cluster_text import live_lines, progress_line
 from scalable.views.tables import fitted
 
 if TYPE_CHECKING:

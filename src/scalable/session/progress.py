@@ -18,7 +18,7 @@ from scalable.errors import ClusterError
 from scalable.model.overview import Overview
 from scalable.records.overview_file import OverviewFile
 from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
-from scalable.views.progress import live_lines
+from scalable.views.cluster_text import live_lines
 
 #: Width and maximum number of lines of printed progress.
 _WIDTH, _LINES = 100, 24

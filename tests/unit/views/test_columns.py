@@ -20,11 +20,10 @@ from scalable.model.overview import (
 )
 from scalable.quantiles import Quantiles, Sum
 from scalable.views import columns
-from scalable.views.cluster_text import CLUSTER, page
+from scalable.views.cluster_text import CLUSTER, live_lines, page
 from scalable.views.columns import TaskRow, tables_of
 from scalable.views.notebooks import render_overview, render_progress
 from scalable.views.page import to_json
-from scalable.views.progress import live_lines
 from scalable.views.tables import DISPLAYS, KINDS, REPORTS, Column, text_table
 from scalable.watch.dashboard.routes import live_document
 
