@@ -202,7 +202,8 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
     """Return a project's latest measurements, the latest run first. Unreadable runs are skipped."""
     found: list[EarlierRun] = []
     left, calls = BYTES, 0
-    for directory in _latest(Path(runs_dir)):
+    # The names of runs begin with their times.
+    for directory in sorted(Path(runs_dir).glob("run-*"), reverse=True)[:LOOKED_AT]:
         if len(found) == RUNS or left <= 0 or calls >= CALLS:
             break
         try:
@@ -219,16 +220,6 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
         except (OSError, RunError) as error:
             logger.debug("run %s is ignored: %s", directory.name, error)
     return found
-
-
-def _latest(runs_dir: Path) -> list[Path]:
-    """Return the directories of the latest runs, ordered by the times in their names."""
-    try:
-        with os.scandir(runs_dir) as entries:
-            names = [entry.name for entry in entries if entry.name.startswith("run-")]
-    except OSError:
-        return []
-    return [runs_dir / name for name in sorted(names, reverse=True)[:LOOKED_AT]]
 
 
 def _tail(path: Path, most: int) -> tuple[StoredRows, bool, int]:

@@ -282,7 +282,8 @@ def _cached(summary: Summary) -> Iterator[Piece]:
 
 def _decisions(report: RunReport, most: int, left_out: Collection[str]) -> Iterator[Piece]:
     scaling, changes = report.summary.scaling, report.summary.scaling_changes
-    yield {"title": f"Scaling events: {scaling.scale_up} scale-up, {scaling.scale_down} scale-down"}
+    events = ", ".join(f"{count} {name.replace('_', '-')}" for name, count in scaling.items())
+    yield {"title": f"Scaling events: {events}"}
     if not changes:
         yield {"text": "The desired numbers of workers did not change."}
     made = decisions_of_run(
