@@ -31,7 +31,7 @@ BUDGETS = {
     "protocol": (4_697, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
-    "runs": (3_882, 16),
+    "runs": (3_873, 16),
     "scaling": (2_666, 13),
     "scheduler": (6_604, 19),
     "session": (2_171, 9),

@@ -40,7 +40,6 @@ from scalable.runs.report.usage import (
     advise,
     charts_of,
     decisions_of_run,
-    lost_in_words,
     pool_uses,
     task_rows,
 )
@@ -297,7 +296,13 @@ def _decisions(report: RunReport, most: int, left_out: Collection[str]) -> Itera
 
 def _pools(report: RunReport, display: str) -> Iterator[Piece]:
     yield from table(POOLS_OF_RUN.table(report.pools[:_POOLS], display))
-    if lost := lost_in_words(report.summary):
+    pools = report.summary.workers.items()
+    lost = [
+        one_line(f"Lost workers of {tag}: {reasons_in_words(pool.lost_reasons)}")
+        for tag, pool in pools
+        if pool.lost
+    ]
+    if lost:
         yield {"list": lost[:_POOLS]}
 
 

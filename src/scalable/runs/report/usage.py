@@ -14,7 +14,6 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
-from scalable.harmless import one_line
 from scalable.model import MemoryAdvice
 from scalable.planning.notices import judge_memory, memory_in_words
 from scalable.quantiles import quantile
@@ -23,7 +22,6 @@ from scalable.runs.reading import RunRecord
 from scalable.runs.streams import Row, mapping, number, text
 from scalable.runs.summary import PoolSummary, Summary
 from scalable.units import counted, format_duration, parse_bytes
-from scalable.views.cluster_text import reasons_in_words
 from scalable.views.columns import DECISIONS, DecisionRow, TaskRow
 from scalable.views.tables import Column, Listing, Table, fitted
 
@@ -300,15 +298,6 @@ POOLS_OF_RUN = Listing(
 )
 
 
-def lost_in_words(summary: Summary) -> list[str]:
-    """Return a line with the reasons for each pool that lost workers."""
-    return [
-        one_line(f"Lost workers of {tag}: {reasons_in_words(pool.lost_reasons)}")
-        for tag, pool in summary.workers.items()
-        if pool.lost
-    ]
-
-
 # Times of a finished run are those since its start, as in the timeline.
 _AFTER = Column("after", "after", lambda row: row.row["after"], "duration")
 _DECISIONS = Listing((_AFTER, *DECISIONS.columns[1:]), DECISIONS.key, ("report",))
@@ -316,15 +305,12 @@ _DECISIONS = Listing((_AFTER, *DECISIONS.columns[1:]), DECISIONS.key, ("report",
 
 def decisions_of_run(changes: Iterable[Mapping[str, Any]], first: float) -> Table:
     """Return the changes of pools in a run that started at ``first`` (epoch seconds)."""
-    rows = []
-    for place, row in enumerate(changes):
-        moment, counts = number(row.get("timestamp")), (row.get("from"), row.get("to"))
-        if moment is None:
-            continue
-        before, then = (None if (n := number(count)) is None else f"{n:.0f}" for count in counts)
-        words = {key: text(row.get(key)) or "" for key in ("tag", "source", "reason")}
-        changed = {**words, "from": before, "to": then, "after": moment - first}
-        rows.append(DecisionRow(place, changed))
+    timed = ((row, number(row.get("timestamp"))) for row in changes)
+    rows = [
+        DecisionRow(place, {**row, "after": moment - first})
+        for place, (row, moment) in enumerate(timed)
+        if moment is not None
+    ]
     return _DECISIONS.table(rows, "report")
 
 

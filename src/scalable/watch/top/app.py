@@ -110,8 +110,7 @@ class ListScreen(Screen[None]):
 MOST_ROWS = 1_000
 #: Lines of the screen around the tables, and most rows of the last failures and decisions.
 _FRAME, _RECENT = 5, 5
-#: Titles of the tabs, and the grids in them.
-_TABS = ("Overview", "Workers", "Failures", "Decisions", "Managers", "Use")
+#: Grids in the tabs, by their titles.
 _GRIDS = {
     "Overview": ("pools", "tasks"),
     "Workers": ("workers",),
@@ -120,6 +119,7 @@ _GRIDS = {
     "Managers": ("managers",),
     "Use": (),
 }
+_TABS = tuple(_GRIDS)
 
 
 class ClusterScreen(Screen[None]):
