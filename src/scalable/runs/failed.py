@@ -14,10 +14,7 @@ from scalable.runs.streams import Row, mapping, number, text
 from scalable.units import counted
 from scalable.views.cluster_text import BLOCKS, titled
 from scalable.views.columns import cause_of
-from scalable.views.tables import fitted
-
-#: Width of a report in columns of a terminal.
-WIDTH = 100
+from scalable.views.tables import WIDTH, fitted
 
 
 @dataclass(frozen=True)

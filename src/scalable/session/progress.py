@@ -20,9 +20,6 @@ from scalable.records.overview_file import OverviewFile
 from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
 from scalable.views.cluster_text import live_lines
 
-#: Width and maximum number of lines of printed progress.
-_WIDTH, _LINES = 100, 24
-
 
 class Progress:
     """Progress of a session's tasks, until the end of a ``with`` block or at the moment."""
@@ -49,7 +46,7 @@ class Progress:
         overview = self._present()
         if overview is None:
             return "the session is not running"
-        return "\n".join(line for line, _ in live_lines([overview], _WIDTH, _LINES))
+        return "\n".join(line for line, _ in live_lines([overview]))
 
     __repr__ = __str__
 

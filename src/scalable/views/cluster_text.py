@@ -13,6 +13,7 @@ from scalable.model.overview import Events, Overview, TaskCounts, TaskOverview
 from scalable.units import counted, format_duration
 from scalable.views.columns import LIVE, UNTAGGED_NAME, parts_of, pool_reasons, tables_of
 from scalable.views.tables import (
+    WIDTH,
     Column,
     Listing,
     Table,
@@ -222,7 +223,7 @@ def cache_in_detail(totals: CacheTotals) -> str:
 SHOWN_TASKS, SHOWN_EVENTS = 40, 10
 
 
-def page(overview: Overview, events: Events, width: int) -> list[str]:
+def page(overview: Overview, events: Events, width: int = WIDTH) -> list[str]:
     """Return a cluster as lines. Its tables are at most ``width`` cells wide."""
     tables = tables_of(overview, "once", events)
     tasks = tables["tasks"]
@@ -255,7 +256,10 @@ StyledLine = tuple[str, str]
 
 
 def live_lines(
-    overviews: Sequence[Overview], width: int, height: int, elapsed_s: float | None = None
+    overviews: Sequence[Overview],
+    width: int = WIDTH,
+    height: int = MOST_LINES,
+    elapsed_s: float | None = None,
 ) -> list[StyledLine]:
     """Return lines that show clusters on a terminal, the most important task names first."""
     room = max(1, min(height - 2, MOST_LINES))

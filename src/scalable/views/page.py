@@ -12,7 +12,7 @@ from scalable.model.overview import TaskCounts
 from scalable.views.cluster_text import BLOCKS, FACTS, progress_in_words, titled
 from scalable.views.columns import parts_of
 from scalable.views.explanation import short_key
-from scalable.views.tables import Table
+from scalable.views.tables import WIDTH, Table
 
 #: A paragraph (``text``), ``title``, ``block``, ``list``, ``facts``, ``table``, links to ``tasks``,
 #: or ``details`` with the pieces in them. Lines show facts from the column ``wide``.
@@ -24,33 +24,36 @@ def to_json(document: Any) -> str:
     return json.dumps(document, separators=(",", ":"), allow_nan=False, default=Table.to_dict)
 
 
-def lines_of(pieces: Iterable[Piece], width: int) -> Iterator[str]:
-    """Yield pieces as lines of a terminal. Blocks, and facts that are ``whole``, are not cut."""
-    for piece in pieces:
-        if "table" in piece:
-            yield from piece["table"].lines(width)
-        elif "title" in piece:
-            yield from ("", piece["title"] if ": " in piece["title"] else f"{piece['title']}:")
-        elif "block" in piece:
-            yield from piece["block"].split("\n")
-        elif "list" in piece:
-            for item in piece["list"]:
-                yield from _wrapped("  - ", item, width)
-        elif "facts" in piece:
-            for title, value in piece["facts"]:
-                if piece.get("whole"):
-                    yield f"  {title}: {value}"
-                else:
-                    yield from _wrapped(f"{title}: ".ljust(piece.get("wide", 0)), value, width)
-        else:
-            yield from _wrapped("  ", piece["text"], width)
+def text_of(pieces: Iterable[Piece]) -> str:
+    """Return pieces as lines of a terminal. Blocks, and facts that are ``whole``, are not cut."""
+    return "\n".join(line for piece in pieces for line in _lines_of(piece)) + "\n"
 
 
-def _wrapped(first: str, text: str, width: int) -> list[str]:
+def _lines_of(piece: Piece) -> Iterator[str]:
+    if "table" in piece:
+        yield from piece["table"].lines()
+    elif "title" in piece:
+        yield from ("", piece["title"] if ": " in piece["title"] else f"{piece['title']}:")
+    elif "block" in piece:
+        yield from piece["block"].split("\n")
+    elif "list" in piece:
+        for item in piece["list"]:
+            yield from _wrapped("  - ", item)
+    elif "facts" in piece:
+        for title, value in piece["facts"]:
+            if piece.get("whole"):
+                yield f"  {title}: {value}"
+            else:
+                yield from _wrapped(f"{title}: ".ljust(piece.get("wide", 0)), value)
+    else:
+        yield from _wrapped("  ", piece["text"])
+
+
+def _wrapped(first: str, text: str) -> list[str]:
     """Return a paragraph as lines that are indented as far as its ``first`` characters."""
     rest = " " * len(first)
     return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
     )
 
 

@@ -13,12 +13,12 @@ from scalable.model.codec import Noun
 from scalable.model.plan import confidence_in_words
 from scalable.planning.notices import memory_in_words
 from scalable.runs.report.environment import Environment
-from scalable.runs.report.usage import LONGEST_NAME, WIDTH, PoolUse, memory_advice
+from scalable.runs.report.usage import LONGEST_NAME, PoolUse, memory_advice
 from scalable.runs.streams import mapping, number
 from scalable.runs.summary import Summary
 from scalable.units import format_amount, format_bytes, format_duration
 from scalable.views.columns import TaskRow
-from scalable.views.page import Piece, lines_of
+from scalable.views.page import Piece, text_of
 from scalable.views.tables import Table, fitted, text_table
 
 #: A prediction counts as correct if actual value / predicted value is in this range.
@@ -170,7 +170,7 @@ def render_comparison(comparison: Comparison) -> str:
     ]
     if advice:
         pieces += [{"title": "Advice"}, {"list": advice}]
-    return "\n".join(lines_of(pieces, WIDTH)) + "\n"
+    return text_of(pieces)
 
 
 _Rows = Sequence[tuple[str, tuple[Any, Any], Any]]
@@ -244,7 +244,7 @@ def render_two_runs(rows: Mapping[str, tuple[Any, Any]]) -> str:
     one, other = (one_line(run) for run in rows["run"])
     shown = [_shown(name, pair) for name, pair in rows.items() if name != "run"]
     lines = [f"First:  {one}", f"Second: {other}", ""]
-    lines += _pairs(("", "first", "second"), shown[:_ROWS]).lines(WIDTH)
+    lines += _pairs(("", "first", "second"), shown[:_ROWS]).lines()
     if len(shown) > _ROWS:
         lines.append(f"  and {len(shown) - _ROWS} more rows (see the JSON form)")
     return "\n".join(lines) + "\n"

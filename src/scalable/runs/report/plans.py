@@ -17,11 +17,9 @@ from scalable.model import FrontPoint, Plan
 from scalable.model.plan import confidence_in_words
 from scalable.units import counted, format_amount, format_duration
 from scalable.views.notebooks import in_notebook, limited
-from scalable.views.page import Piece, lines_of
+from scalable.views.page import Piece, text_of
 from scalable.views.tables import Table, text_table
 
-#: Maximum width of the reasons in columns.
-WIDTH = 100
 #: Maximum number of characters of the worker counts in the short form of a plan.
 _REPR = 80
 
@@ -69,7 +67,7 @@ def render_plan(plan: Plan) -> str:
         pieces += [{"title": "Tasks"}, {"block": "\n".join(tasks)}]
     if plan.reasons:
         pieces += [{"title": "Why"}, {"list": plan.reasons}]
-    return "\n".join(lines_of(pieces, WIDTH)) + "\n"
+    return text_of(pieces)
 
 
 def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -228,7 +226,7 @@ def _front_lines(plan: Plan) -> list[str]:
     rows, unit, wide = front_rows(plan), _unit(plan), len(_CHOSEN)
     head, *lines = text_table(
         ("workers", "time", "80 %", unit, "80 %"), [(row[0][wide:], *row[1:]) for row in rows]
-    ).lines(WIDTH)
+    ).lines()
     marked = [f"  {row[0][:wide]}{line[2:]}" for row, line in zip(rows, lines, strict=True)]
     return [head.replace("workers", "workers" + " " * wide, 1), *marked]
 

@@ -23,7 +23,7 @@ from scalable.files import write_whole
 from scalable.harmless import one_line
 from scalable.palette import css_variables
 from scalable.runs.calls import Chain, Presence, RecordedTasks, Span, presences
-from scalable.runs.failed import WIDTH, FailureCause, cut, first_line
+from scalable.runs.failed import FailureCause, cut, first_line
 from scalable.runs.reading import RunRecord
 from scalable.runs.report.comparison import (
     Comparison,
@@ -49,8 +49,8 @@ from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import cache_in_words, reasons_in_words
 from scalable.views.columns import TASKS, parts_of
 from scalable.views.explanation import short_key
-from scalable.views.page import Piece, failure, lines_of, progress, table, to_json
-from scalable.views.tables import counts_in_words, fitted, money, text_table
+from scalable.views.page import Piece, failure, progress, table, text_of, to_json
+from scalable.views.tables import WIDTH, counts_in_words, fitted, money, text_table
 
 #: Version of the JSON report. It increases when a key is removed or changes its meaning.
 VERSION = 1
@@ -451,7 +451,7 @@ def render_text(report: RunReport) -> str:
         *([{"title": "Results"}, *results] if results else []),
         {"block": record},
     ]
-    return "\n".join(lines_of(pieces, WIDTH)) + "\n"
+    return text_of(pieces)
 
 
 #: Title of a table, its display, and what is said without any measurement.

@@ -25,8 +25,6 @@ from scalable.units import counted, format_duration, parse_bytes
 from scalable.views.columns import DECISIONS, DecisionRow, TaskRow
 from scalable.views.tables import Column, Listing, Table, fitted
 
-#: Width of a report in columns of a terminal.
-WIDTH = 100
 #: Number of points of a time series.
 POINTS = 120
 
