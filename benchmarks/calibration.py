@@ -35,8 +35,7 @@ from scalable.forecasting import knowledge_of
 from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import make_plan
 from scalable.planning.uncertainty import BAND
-from scalable.runs.history import EarlierRun
-from scalable.runs.measurements import CallRecord, NameSpan
+from scalable.runs.history import CallRecord, EarlierRun, NameSpan
 from scalable.scaling.task_model import Kind
 from simulation import workloads as simulated
 from simulation.rules import Fixed
@@ -237,7 +236,6 @@ def varied(
 
 
 def record(
-    number: int,
     seen: Mapping[Kind, Sequence[float]],
     startup_s: Sequence[float],
     spans: Mapping[tuple[str, str], NameSpan] | None = None,
@@ -250,7 +248,7 @@ def record(
     starts = tuple((tag, seconds) for tag in POOLS for seconds in startup_s)
     counts = Counter((call.tag, call.task) for call in calls)
     more = {"counts": counts, "spans": spans or {}, "startups_s": starts}
-    return EarlierRun(tuple(calls), run_id=f"run-{number}", target="t", status="completed", **more)
+    return EarlierRun(tuple(calls), target="t", status="completed", **more)
 
 
 def outcome(
@@ -287,16 +285,14 @@ def case(family: str, kind: str, workload: Workload, seed: str) -> Case | None:
     if kind == "again":
         variation = chance.choice(VARIATIONS)
         runs = [varied(workload, variation, chance) for _ in range(chance.randint(1, 4))]
-        history = [
-            record(n, lengths_of(run), starts, spans_of(run, workers)) for n, run in enumerate(runs)
-        ]
+        history = [record(lengths_of(run), starts, spans_of(run, workers)) for run in runs]
         rest = varied(workload, variation, chance)
     else:
         part = parted if kind == "subset" else remaining
         found = part(workload, chance.choice(PARTS), chance)
         if found is None:
             return None
-        history, rest = [record(0, found[0], starts)], found[1]
+        history, rest = [record(found[0], starts)], found[1]
     seed_of_run = chance.randrange(10**6)
     return Case(family, kind, *outcome(rest, history, workers, delay_s, seed_of_run))
 

@@ -155,10 +155,9 @@ def of_html(browser, html, width=900):
 def of_top(name):
     """Return ``scalable top`` at 100 by 30 characters as SVG."""
     from scalable.watch.top.app import TopApp
-    from scalable.watch.top.source import AllClusters
 
     async def shown():
-        app = TopApp(AllClusters(), name, every_s=1.0)
+        app = TopApp(name, every_s=1.0)
         async with app.run_test(size=(100, 30)) as pilot:
             for _ in range(12):
                 await pilot.pause(0.2)

@@ -19,6 +19,7 @@ VARYING = (
     (re.compile(r"\(nearest: [0-9a-f]{12}\)"), "(nearest: <digest>)"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"), "<instant>"),
     (re.compile(r"\b\d+(\.\d+)?\s+(ms|s|MiB|GiB|kiB)(?!\w)"), "<n>"),
+    (re.compile(r"\b\d+Mi\b"), "<n>Mi"),
     (re.compile(r"(?<=scalable-)[0-9a-f]{6,8}\b(-[0-9a-f-]+)?"), "<id>"),
     (re.compile(r"(?<=-)[0-9a-f]{6}(?=-\d+:)"), "<id>"),
     (re.compile(r"^\d+_\d+ (?=RUNNING)", re.MULTILINE), "<job> "),

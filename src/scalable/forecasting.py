@@ -19,8 +19,7 @@ from scalable.planning import Knowledge, PastPrediction, Prices
 from scalable.planning.plan import written_prices
 from scalable.planning.variation import RunLevel, RunSpread
 from scalable.providers.registry import provider_traits
-from scalable.runs.history import EarlierRun, read_history
-from scalable.runs.measurements import CallRecord
+from scalable.runs.history import CallRecord, EarlierRun, read_history
 from scalable.scaling.task_model import (
     KEPT_SAMPLES,
     Expectation,

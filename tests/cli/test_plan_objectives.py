@@ -122,7 +122,7 @@ def test_a_run_stands_beside_its_plan(invoke, working):
     run.close("completed")
     for name in ("latest", run.run_id, run.run_id[:20]):
         out = invoke("plan", "--compare", name).out
-        assert out.startswith(f"Run {run.run_id}: completed\nPlan:   minimize cost, policy safe\n")
+        assert out.startswith(f"Run {run.run_id}: completed\n  Plan: minimize cost, policy safe\n")
         assert "yes (confidence was" in out
     value = json.loads(invoke("plan", "--compare", "latest", "--format", "json").out)
     assert value["comparison"]["time_s"] == {"predicted": 1320.0, "actual": 1200.0}

@@ -6,8 +6,7 @@ import pytest
 
 from scalable.runs.directory import RunDirectory
 from scalable.runs.reading import read_run
-from scalable.runs.report.human import render_human
-from scalable.runs.summary import summarize
+from scalable.runs.report.run_report import report_on
 
 
 @pytest.fixture
@@ -27,8 +26,8 @@ def runs(tmp_path, monkeypatch):
 
 def test_the_latest_run_is_the_default(runs, invoke):
     result = invoke("report")
-    summary = summarize(read_run(runs[1].path))
-    assert (result.code, result.out, result.err) == (0, render_human(summary), "")
+    report = report_on(read_run(runs[1].path))
+    assert (result.code, result.out, result.err) == (0, str(report), "")
     assert result.out.startswith(f"Run {runs[1].run_id}\nStatus:   completed\n")
     assert "Workers:\n  pool  started  final\n  a           1      1\n" in result.out
     assert invoke("report", "--latest") == result
@@ -115,7 +114,7 @@ def test_two_runs_are_compared(runs, invoke):
     value = json.loads(invoke("report", "--compare", first, second, "--format", "json").out)
     compared = value["comparison"]
     assert compared["run"] == {"first": first, "second": second}
-    assert compared["calls"] == {"first": 0, "second": 0}
+    assert compared["tasks"] == {"first": 0, "second": 0}
     assert "version of scalable" not in compared
     assert invoke("report", "--compare", first, second, "--latest").code == 2
     assert invoke("report", "--compare", first, "run-x").code == 6

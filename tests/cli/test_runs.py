@@ -63,7 +63,7 @@ def test_runs_are_listed_with_their_state_the_last_one_first(runs, invoke):
         (crashed.name, "interrupted"),
         (old.name, "completed"),
     ]
-    assert [(run["calls"], run["failed"]) for run in value] == [(1, 1), (2, 1), (5, 1)]
+    assert [(run["tasks"], run["failed"]) for run in value] == [(1, 1), (2, 1), (5, 1)]
     head, *lines = invoke("runs").out.splitlines()
     assert head.split()[:5] == ["run", "project", "target", "state", "started"]
     assert old.name in lines[2]

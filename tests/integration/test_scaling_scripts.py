@@ -7,8 +7,7 @@ import pytest
 
 from scalable import ScalableSession
 from scalable.runs.reading import read_run
-from scalable.runs.report.human import render_human
-from scalable.runs.summary import summarize
+from scalable.runs.report.run_report import report_on
 
 MANIFEST = """\
 version: 1
@@ -181,7 +180,7 @@ def test_a_loop_that_asks_a_scaler_and_looks_back_at_it(capsys):
     # Nothing was applied: the session scaled by its plan alone.
     session = script["session"]
     assert {row["source"] for row in session.scaling_history} == {"plan"}
-    report = render_human(summarize(read_run(session.run_path)))
+    report = str(report_on(read_run(session.run_path)))
     # The second of them may still be on its way when all is done.
     assert re.search(r"\n  demeter +[12] +([12]) +\1\n", report)
     assert "\nScaling events: 2 scale-up, 0 scale-down\n" in report

@@ -25,7 +25,7 @@ from scalable import (
 )
 from scalable.providers.registry import unregister_provider
 from scalable.runs.reading import read_run
-from scalable.runs.report.human import render_human
+from scalable.runs.report.run_report import report_on
 from scalable.runs.summary import summarize
 from scalable.scheduler import controller, explaining
 
@@ -211,7 +211,7 @@ def test_scaling_is_absolute_recorded_and_reported(manifest, eventually):
         ("demeter", 3, 1, "manual"),
     ]
     assert rows(session, "scaling") == session.scaling_history
-    text = render_human(summarize(read_run(session.run_path)))
+    text = str(report_on(read_run(session.run_path)))
     assert "  demeter          3        3        2      1\n" in text
     assert "Scaling events: 3 scale-up, 1 scale-down" in text
 

@@ -45,7 +45,7 @@ class MadeUp:
         self.asked = 0
         self.handlers = {Handler.OVERVIEW.value: self._overview, Handler.CALL.value: self._call}
 
-    def _overview(self, since=None):
+    async def _overview(self, since=None):
         self.asked += 1
         return {
             "overview": self.overview().to_dict(),

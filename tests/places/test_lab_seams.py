@@ -13,7 +13,7 @@ import pytest
 
 from scalable.clusters.connecting import LOADER, LOADER_SETTING
 from scalable.model import ClusterStatus
-from scalable.watch.lab import extension
+from scalable.watch import lab as extension
 
 ROOT = Path(__file__).parents[2]
 for package in ("dask_labextension", "jupyter_server", "jupyter_server_proxy"):
@@ -58,7 +58,7 @@ def test_dasks_extension_serves_its_addresses_with_our_handlers(labextension, ha
 def test_rows_have_the_keys_of_dasks_rows(labextension, handlers):
     from dask_labextension.manager import make_cluster_model
 
-    from scalable.watch.lab.watching import row
+    from scalable.watch.lab.sidebar import row
 
     info = {"workers": {"w": {"nthreads": 2, "memory_limit": 5}}}
     cluster = SimpleNamespace(scheduler_info=info, scheduler_address="a", dashboard_link="")

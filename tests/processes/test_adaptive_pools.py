@@ -11,8 +11,7 @@ import pytest
 from detached import change_constants
 from scalable import AdaptiveScaler, ClusterError, ScalableSession, ScaleDecision
 from scalable.runs.reading import read_run
-from scalable.runs.report.human import render_human
-from scalable.runs.summary import summarize
+from scalable.runs.report.run_report import report_on
 from scalable.scaling.task_model import Kind
 from scalable.scheduler.adaptation import PoolAdaptive
 
@@ -237,7 +236,7 @@ def test_a_decision_is_carried_out_and_recorded(tmp_path, eventually):
     ]
     assert "9 pending on 2 workers" in changes[0]["reason"]
     assert rows(session, "scaling") == session.scaling_history
-    shown = render_human(summarize(read_run(session.run_path)))
+    shown = str(report_on(read_run(session.run_path)))
     assert "9 pending on 2 workers" in shown
 
 

@@ -8,8 +8,7 @@ from scalable.forecasting import gather, knowledge_of, quoted_prices
 from scalable.model import ComponentSpec, CostEstimate, DeploymentSpec, Price, Rate, TaskSpec
 from scalable.planning import PastPrediction, PlanRequest, make_plan
 from scalable.runs.directory import RunDirectory
-from scalable.runs.history import EarlierRun
-from scalable.runs.measurements import NameSpan
+from scalable.runs.history import EarlierRun, NameSpan
 
 
 def spec(*tasks, **fields):
@@ -191,7 +190,7 @@ def test_earlier_runs_tell_whether_calls_wait_for_whole_tasks():
 
     def overlaps(*begins, count=4):
         runs = [
-            EarlierRun(run_id="r", target="t", status="completed", counts={sim: 4, total: count},
+            EarlierRun(target="t", status="completed", counts={sim: 4, total: count},
                        spans={sim: NameSpan(0.0, 100.0), total: NameSpan(begin, 200.0)})
             for begin in begins
         ]  # fmt: skip

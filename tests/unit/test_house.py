@@ -31,12 +31,12 @@ BUDGETS = {
     "protocol": (4_668, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
-    "runs": (4_034, 20),
+    "runs": (3_866, 16),
     "scaling": (2_666, 13),
     "scheduler": (6_544, 19),
-    "session": (2_250, 9),
-    "views": (2_496, 15),
-    "watch": (3_391, 24),
+    "session": (2_168, 9),
+    "views": (2_446, 9),
+    "watch": (3_115, 19),
     "worker": (3_241, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scalable.errors import ClusterError
 from scalable.model import ClusterStatus, PoolStatus
-from scalable.watch.lab.watching import bounds, names, row, shares
+from scalable.watch.lab.sidebar import bounds, names, row, shares
 
 ID = "0f0e0d0c-1111-4222-8333-444455556666"
 SIZES = {"fit": (2.0, 2**30), "big": (8.0, 2**34)}

@@ -10,10 +10,9 @@ from scalable.errors import ClusterError, ProviderError
 from scalable.liveness import identify_process
 from scalable.model import PoolStatus
 from scalable.records import ClusterDirectory
-from scalable.watch.lab import show, watching
-from scalable.watch.lab import sidebar as sidebar_module
-from scalable.watch.lab.sidebar import Page, Sidebar, page_of
-from scalable.watch.lab.watching import BackgroundReading, Watch
+from scalable.watch.lab import show
+from scalable.watch.lab import sidebar as watching
+from scalable.watch.lab.sidebar import BackgroundReading, Page, Sidebar, Watch, page_of
 from unit.made_records import made_record
 
 TOKEN = "secret-of-the-page"
@@ -27,7 +26,7 @@ def state(tmp_path, monkeypatch):
     monkeypatch.setattr(watching, "ask_places", lambda: ([], []))
     monkeypatch.setattr(watching, "PATIENCE_S", 60.0)
     # The recorded scheduler is this process.
-    monkeypatch.setattr(sidebar_module, "end", lambda name: pytest.fail(f"{name} was ended"))
+    monkeypatch.setattr(watching, "end", lambda name: pytest.fail(f"{name} was ended"))
     # Each look reads the files.
     monkeypatch.setattr(watching, "NEAR_S", 0.0)
 
@@ -96,14 +95,14 @@ def test_rows_of_our_own_clusters_are_not_listed_twice():
 def test_a_remote_cluster_that_does_not_answer_delays_nobody(monkeypatch):
     made()
     hanging = threading.Event()
-    read = watching._Reader.__call__
+    read = watching.status_of
 
-    def slow(reader):
-        if reader._directory.record().remote:
+    def slow(directory, now):
+        if directory.record().remote:
             hanging.wait(60)
-        return read(reader)
+        return read(directory, now)
 
-    monkeypatch.setattr(watching._Reader, "__call__", slow)
+    monkeypatch.setattr(watching, "status_of", slow)
     sidebar = Sidebar("/", Watch())
     assert shown(sidebar) == {"one": 2}
     monkeypatch.setattr(watching, "PATIENCE_S", 0.1)
@@ -127,7 +126,7 @@ def test_a_remote_cluster_that_is_silent_for_long_is_unreachable(monkeypatch):
     watch = Watch()
     sidebar = Sidebar("/", watch)
     assert shown(sidebar) == {"far": 2}
-    reading = watch._remote[directory.id]
+    reading = watch._readings[directory.id]
     reading.read_at -= watching.SILENT_S + 1
 
     def fail():
@@ -146,9 +145,9 @@ def test_a_reading_goes_on_after_an_error():
             raise answer
         return answer
 
-    reading = BackgroundReading(read, 0, "reading")
+    reading = BackgroundReading(read, "reading")
     reading.begin(0).result(30)
-    assert reading.result == 0
+    assert reading.result is None
     reading.begin(10).result(30)  # an error is not fresh
     assert reading.result == 5
     assert reading.begin(10) is None

@@ -14,16 +14,13 @@ from scalable.views.cluster_text import costs_in_words, stop_in_words
 from scalable.views.columns import clusters_table, managers_table, pools_of_status, reasons_of
 from scalable.views.tables import counts_in_words, money
 
-#: Width of tables in columns.
-WIDTH = 100
-
 
 def render_list(clusters: Collection[ClusterStatus]) -> str:
     """Format clusters, one per line."""
     if not clusters:
         return "no clusters\n"
     table = clusters_table(clusters, {}, time.time(), "status")
-    return "\n".join(table.lines(WIDTH)) + "\n"
+    return "\n".join(table.lines()) + "\n"
 
 
 def render_status(status: ClusterStatus) -> str:
@@ -49,11 +46,11 @@ def render_status(status: ClusterStatus) -> str:
     cost = status.cost
     lines += [] if cost is None else [render_cost(cost)]
     pools = pools_of_status(status)
-    lines += ["", *pools.lines(WIDTH)] if pools.rows else []
+    lines += ["", *pools.lines()] if pools.rows else []
     for tag, pool in status.pools.items():
         lines += [f"  {tag}: {_indented(why)}" for why in reasons_of(PoolOverview(pool))]
     managers = managers_table(status.managers, cost, "status")
-    lines += ["", *managers.lines(WIDTH)] if managers.rows else []
+    lines += ["", *managers.lines()] if managers.rows else []
     for manager in status.managers if len(status.managers) > 1 else ():
         for tag, report in manager.get("pools", {}).items():
             if why := report.get("reason") or report.get("waiting"):

@@ -16,9 +16,8 @@ from scalable.errors import ClusterError
 from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.operations import CONTROLLER
-from scalable.views.explanation import Explanation, Explanations, State, TaskFacts
+from scalable.views.explanation import Explanation, Explanations, State, TaskFacts, explain_task
 from scalable.views.notebooks import render_cluster
-from scalable.views.reasons import explain_task
 
 logger = logging.getLogger("scalable.client")
 

@@ -44,7 +44,7 @@ class Chain:
 
     #: Sum of their running times.
     seconds: float
-    calls: int
+    tasks: int
     #: Pairs of a task name and its number of tasks in the chain, in order of first appearance.
     names: tuple[tuple[str, int], ...]
 

@@ -23,8 +23,7 @@ from scalable.errors import RunError
 from scalable.files import check_not_planted, write_json, write_private, write_whole
 from scalable.liveness import identify_process
 from scalable.runs.calls import RecordedTasks
-from scalable.runs.history import MEASURED, write_measurements
-from scalable.runs.measurements import measure
+from scalable.runs.history import MEASURED, measure, write_measurements
 from scalable.runs.reading import RunRecord, read_run
 from scalable.runs.streams import (
     LOCK_FILE,

@@ -1,15 +1,20 @@
-"""Failures in the record of a run, grouped by their cause. Does no I/O."""
+"""Failures in the record of a run, grouped by their cause, also as text and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from scalable.frames import own_frame_in
+from scalable.harmless import one_line
 from scalable.model import FailureDetails
 from scalable.model.codec import Noun
 from scalable.runs.streams import Row, mapping, number, text
+from scalable.units import counted
+from scalable.views.cluster_text import BLOCKS, titled
 from scalable.views.columns import cause_of
+from scalable.views.tables import WIDTH, fitted
 
 
 @dataclass(frozen=True)
@@ -86,3 +91,91 @@ def causes(rows: Iterable[Row]) -> tuple[FailureCause, ...]:
         for group in groups.values()
     ]
     return tuple(sorted(found, key=lambda cause: -cause.count))
+
+
+# As text and as JSON ------------------------------------------------------------------------------
+
+#: Largest number of lines of an example's traceback and output, and of task names of a cause.
+_LINES = 30
+_NAMES = 5
+#: Version of the JSON form. It increases when a key is removed or changes its meaning.
+_VERSION = 1
+
+
+def render_failed(run_id: str, found: Sequence[FailureCause], *, every: bool = False) -> str:
+    """Return a run's failures as plain text, with one example (or ``every``) for each cause."""
+    total = sum(cause.count for cause in found)
+    if not total:
+        return f"Run {one_line(run_id)}: no failures\n"
+    counts = f"{counted(total, 'failure')}, {counted(len(found), 'cause')}"
+    lines = [f"Run {one_line(run_id)}: {counts}"]
+    for cause in found:
+        lines += ["", *_cause(cause, every=every)]
+    return "\n".join(lines) + "\n"
+
+
+def failed_json(run_id: str, found: Sequence[FailureCause]) -> dict[str, Any]:
+    """Return a run's failures by cause as JSON ``{"version": 1, "failed": ...}``."""
+    return {
+        "version": _VERSION,
+        "failed": {
+            "run_id": run_id,
+            "count": sum(cause.count for cause in found),
+            "causes": [cause.to_dict() for cause in found],
+        },
+    }
+
+
+def _cause(cause: FailureCause, *, every: bool) -> Iterator[str]:
+    where = f" at {cause.frame}" if cause.frame else ""
+    yield cut(f"{cause.count} x {cause.failure_class}{where}", 4 * WIDTH)
+    more = len(cause.task_names) - _NAMES
+    names = ", ".join(cause.task_names[:_NAMES]) + (f" and {more} more" if more > 0 else "")
+    if names:
+        yield _fact("tasks", names)
+    shown = cause.failures if every else cause.failures[:1]
+    for place, failed in enumerate(shown):
+        if place:
+            yield ""
+        yield from _failed(failed, in_full=place == 0)
+    left = cause.count - sum(failed.count for failed in shown)
+    if left and not every:
+        yield f"  and {left} more (--all shows them)"
+
+
+def _failed(failed: FailedRow, *, in_full: bool) -> Iterator[str]:
+    details = failed.details
+    if failed.count > 1:
+        yield _fact("count", f"{failed.count} tasks, not described individually")
+    place = "" if failed.position is None else f", number {failed.position} of its bundle"
+    facts = {
+        "message": failed.message,
+        "task": (failed.task_id or "") + place,
+        "arguments": details.arguments,
+        "worker": details.worker,
+        "attempts": str(details.tries) if details.tries > 1 else None,
+    }
+    yield from (_fact(name, value) for name, value in facts.items() if value)
+    if not in_full:
+        return
+    for title, told in titled(BLOCKS, {**vars(details), "traceback": failed.traceback}):
+        yield f"  {title.lower()}:"
+        # Not splitlines(): it splits at characters that a terminal does not.
+        for line in told.rstrip("\n").split("\n")[-_LINES:]:
+            yield cut(f"    {line}", 2 * WIDTH)
+
+
+def _fact(name: str, value: str) -> str:
+    return cut(f"  {name}: {one_line(value)}", 4 * WIDTH)
+
+
+def cut(line: str, width: int = WIDTH) -> str:
+    """Return a line of at most ``width`` cells that keeps its indentation."""
+    words = line.lstrip(" ")
+    indent = len(line) - len(words)
+    return " " * indent + fitted(words, width - indent)
+
+
+def first_line(message: str) -> str:
+    """Return the first line of a string, harmless for a terminal."""
+    return one_line(message.strip().partition("\n")[0])

@@ -1,23 +1,28 @@
-"""Measurements of a project's latest runs: the written ones, or those of a record's last rows."""
+"""Measurements of runs for the next plan: the written ones, or those of a record's last rows."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import random
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
+from math import isfinite, isnan
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from scalable.errors import RunError
 from scalable.files import read_regular, write_private
-from scalable.runs.calls import RecordedTasks
-from scalable.runs.measurements import Measurements, measure
+from scalable.runs.calls import RecordedTasks, outcomes_in, presences
 from scalable.runs.streams import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
     RUN_FILE,
+    Row,
     StoredRows,
     decode_object,
     encode_row,
@@ -29,10 +34,149 @@ from scalable.runs.streams import (
 
 logger = logging.getLogger("scalable.runs")
 
+# Measurements of one run --------------------------------------------------------------------------
+
+#: Maximum number of tasks that a large run keeps for plans: of one name (as many as a task model
+#: keeps), of all names together, and of each of very many names.
+CALLS_OF_A_TASK, CALLS_OF_A_RUN, LEAST_CALLS_OF_A_TASK = 1000, 2000, 50
+#: Longer running times, in seconds, come from damaged records: this is 30 years.
+LONGEST_CALL_S = 1e9
+#: Two workers' times count as equal if they differ by less than this part of the name's span.
+_SAME_MOMENT = 0.02
+
+
+class CallRecord(NamedTuple):
+    """Running seconds of a successful task, and bytes of its memory and input (None: unknown)."""
+
+    tag: str
+    task: str
+    duration_s: float
+    memory: int | None = None
+    input_bytes: int | None = None
+
+
+class NameSpan(NamedTuple):
+    """Start of the first and finish of the last task of a name, in epoch seconds."""
+
+    begin: float
+    end: float
+
+    def overlaps(self, earlier: NameSpan) -> bool:
+        """Return whether the first task started before all tasks of an earlier name finished."""
+        # Clocks of workers differ a little.
+        return self.begin < earlier.end - _SAME_MOMENT * (earlier.end - earlier.begin)
+
+
+#: Tag and name of a task.
+_Task = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Measurements of one run."""
+
+    #: Successful tasks in finishing order. For large runs a random sample per name, or the last
+    #: ones of an unfinished record.
+    calls: tuple[CallRecord, ...] = ()
+    #: True if the other values come from all tasks of the run.
+    whole: bool = True
+    #: Successful tasks and cache hits by (tag, name). A run with an empty cache executes the hits.
+    counts: Mapping[_Task, int] = field(default_factory=dict)
+    #: Time spans by (tag, name), if the whole run was read and no tasks came in bundles.
+    spans: Mapping[_Task, NameSpan] = field(default_factory=dict)
+    #: Pairs of a tag and the seconds from the request of a worker until it connected.
+    startups_s: tuple[tuple[str, float], ...] = ()
+    #: Seconds from the start-up to the last finish, or None if only a part of the run was read.
+    span_s: float | None = None
+    #: True if cached results of tasks were found.
+    has_hits: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "calls": self.calls,
+            "counts": [[*task, count] for task, count in self.counts.items()],
+            "spans": [[*task, *span] for task, span in self.spans.items()],
+            "startups_s": self.startups_s,
+            "span_s": self.span_s,
+            "has_hits": self.has_hits,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        return cls(
+            calls=tuple(CallRecord(*each) for each in values["calls"]),
+            counts={(tag, task): count for tag, task, count in values["counts"]},
+            spans={(tag, task): NameSpan(*span) for tag, task, *span in values["spans"]},
+            startups_s=tuple((tag, seconds) for tag, seconds in values["startups_s"]),
+            span_s=values["span_s"],
+            has_hits=values["has_hits"],
+        )
+
+
+def measure(
+    calls: RecordedTasks,
+    workers: Iterable[Row],
+    remembered: Iterable[Row],
+    *,
+    whole: bool = True,
+    sampled: bool = False,
+) -> Measurements:
+    """Return the measurements of a run. ``whole`` is True if ``calls`` has all of its tasks.
+    ``sampled`` keeps a random sample of tasks, since the last tasks are often the longest.
+    """
+    tasks = {(tag, name): own for (tag, name), own in calls.succeeded().items() if tag is not None}
+    most = max(LEAST_CALLS_OF_A_TASK, CALLS_OF_A_RUN // max(1, len(tasks)))
+    most = min(most, CALLS_OF_A_TASK)
+    chance = random.Random(0)  # noqa: S311 - a sample, the same each time
+    counts: Counter[_Task] = Counter()
+    spans: dict[_Task, NameSpan] = {}
+    kept: list[tuple[float, CallRecord]] = []
+    for task, own in tasks.items():
+        numbers, durations = array("i"), array("d")
+        for call in own:
+            for duration in calls.durations(call):
+                if 0 <= duration <= LONGEST_CALL_S:
+                    numbers.append(call)
+                    durations.append(duration)
+        if durations:
+            counts[task] = len(durations)
+        places: Sequence[int] = range(len(durations))
+        if sampled and len(places) > most:
+            places = sorted(chance.sample(places, most))
+        for place in places:
+            call, of = numbers[place], calls.measurements
+            sizes = (of[key][call] for key in ("peak_memory", "input_bytes"))
+            known = (None if isnan(size) else int(size) for size in sizes)
+            kept.append((calls.ended[call], CallRecord(*task, durations[place], *known)))
+        if whole and not calls.bundles.keys() & set(own):
+            ends = [calls.ended[call] for call in numbers]
+            begins = [end - duration for end, duration in zip(ends, durations, strict=True)]
+            if isfinite(sum(ends)) and ends:
+                spans[task] = NameSpan(min(begins), max(ends))
+    hits = [(tag or "", name, o.count) for name, tag, o in outcomes_in(remembered) if o.is_hit]
+    for tag, name, count in hits:
+        counts[tag, name] += count
+    return Measurements(
+        calls=tuple(call for _, call in sorted(kept, key=itemgetter(0))),
+        whole=whole,
+        counts=counts,
+        spans=spans,
+        startups_s=tuple(
+            (each.tag, max(0.0, each.begin - each.requested))
+            for each in presences(workers)
+            if each.requested is not None
+        ),
+        span_s=sum(parts) if whole and (parts := calls.work_parts(workers)) else None,
+        has_hits=bool(hits),
+    )
+
+
+# Earlier runs -------------------------------------------------------------------------------------
+
 #: Maximum number of runs of the project to read, and of runs of any project to examine.
 RUNS, LOOKED_AT = 20, 200
 #: Version of the file with measurements; files of other versions are not used.
-VERSION = 2
+VERSION = 3
 #: Number of tasks, over all runs, after which no further run is read.
 CALLS = 50_000
 #: Streams from which the measurements of a run come.
@@ -45,7 +189,6 @@ BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
 class EarlierRun(Measurements):
     """One run with its measurements."""
 
-    run_id: str
     target: str
     status: str
     #: Predicted time of the run's plan. None if the plan guessed counts or durations, or cache hits
@@ -59,7 +202,8 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
     """Return a project's latest measurements, the latest run first. Unreadable runs are skipped."""
     found: list[EarlierRun] = []
     left, calls = BYTES, 0
-    for directory in _latest(Path(runs_dir)):
+    # The names of runs begin with their times.
+    for directory in sorted(Path(runs_dir).glob("run-*"), reverse=True)[:LOOKED_AT]:
         if len(found) == RUNS or left <= 0 or calls >= CALLS:
             break
         try:
@@ -76,16 +220,6 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
         except (OSError, RunError) as error:
             logger.debug("run %s is ignored: %s", directory.name, error)
     return found
-
-
-def _latest(runs_dir: Path) -> list[Path]:
-    """Return the directories of the latest runs, ordered by the times in their names."""
-    try:
-        with os.scandir(runs_dir) as entries:
-            names = [entry.name for entry in entries if entry.name.startswith("run-")]
-    except OSError:
-        return []
-    return [runs_dir / name for name in sorted(names, reverse=True)[:LOOKED_AT]]
 
 
 def _tail(path: Path, most: int) -> tuple[StoredRows, bool, int]:
@@ -147,7 +281,6 @@ def _earlier_run(directory: Path, run: Mapping[str, Any], measured: Measurements
     predicted, overhead = (number(plan.get(key)) for key in ("predicted_time_s", "overhead"))
     return EarlierRun(
         **vars(measured),
-        run_id=directory.name,
         target=str(run.get("target")),
         status=str(run.get("status")),
         predicted_s=None if guessed or measured.has_hits or (predicted or 0) <= 0 else predicted,

@@ -30,6 +30,7 @@ from scalable.runs.streams import (
     text,
 )
 from scalable.runs.summary import epoch, summarize
+from scalable.views.tables import ELLIPSIS
 
 logger = logging.getLogger("scalable.runs")
 
@@ -55,7 +56,7 @@ class RunOverview(Noun):
     duration_s: float | None = None
     cost: float | None = None
     currency: str | None = None
-    calls: int | None = None
+    tasks: int | None = None
     failed: int | None = None
     path: str = ""
 
@@ -87,7 +88,7 @@ def _overview(path: Path) -> RunOverview:
         duration_s=number(summary.get("duration_s")),
         cost=number(paid.get("actual")),
         currency=text(paid.get("currency")),
-        calls=sum(counts.values()) if "tasks" in summary else None,
+        tasks=sum(counts.values()) if "tasks" in summary else None,
         failed=counts.get("failed", 0) if "tasks" in summary else None,
         path=str(path),
     )
@@ -196,12 +197,18 @@ def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Path:
-    """Return the run with an id or unique prefix, by default the latest. May raise RunError."""
+    """Return the run with an id or unique prefix, by default the latest. May raise RunError.
+    The middle of an id may be cut as tables show it.
+    """
     runs = list_runs(runs_dir)
     where = Path(runs_dir).absolute()
-    prefix = "" if run_id in (None, LATEST) else str(run_id)
-    matches = [path for path in runs if path.name.startswith(prefix)]
-    damaged = [path for path in where.glob(_NAME) if path.name.startswith(prefix)]
+    head, _, tail = ("" if run_id in (None, LATEST) else str(run_id)).partition(ELLIPSIS)
+
+    def is_meant(path: Path) -> bool:
+        return path.name.startswith(head) and path.name.endswith(tail)
+
+    matches = list(filter(is_meant, runs))
+    damaged = list(filter(is_meant, where.glob(_NAME)))
     if damaged and not matches:
         read_run(max(damaged))  # raises its fault
     if not runs:

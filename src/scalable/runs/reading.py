@@ -13,7 +13,7 @@ from typing import Any
 
 from scalable.errors import RunError
 from scalable.liveness import process_gone
-from scalable.runs.calls import FINAL_STATES, FOUND
+from scalable.runs.calls import FINAL_STATES, FOUND, presences
 from scalable.runs.streams import (
     LOCK_FILE,
     PLAN_FILE,
@@ -200,10 +200,6 @@ def _follow(unended: set[str | None], rows: Iterable[Row]) -> set[str | None]:
 
 def _present(rows: Iterable[Row]) -> list[Row]:
     """Return the ``started`` rows of the connected workers."""
-    started: dict[Any, Row] = {}
-    for row in rows:
-        if row.get("event") == "started":
-            started[row.get("worker")] = row
-        elif row.get("event") == "removed":
-            started.pop(row.get("worker"), None)
-    return list(started.values())
+    present = {each.worker for each in presences(rows) if each.reason is None}
+    started = (row for row in rows if row.get("event") == "started")
+    return list({row["worker"]: row for row in started if row.get("worker") in present}.values())

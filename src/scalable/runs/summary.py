@@ -47,14 +47,6 @@ class PoolSummary:
 
 
 @dataclass(frozen=True)
-class ScalingSummary:
-    """Number of times a pool grew, and number of times it shrank."""
-
-    scale_up: int = 0
-    scale_down: int = 0
-
-
-@dataclass(frozen=True)
 class Summary(Noun):
     """Summary of a run. None means unknown."""
 
@@ -79,7 +71,8 @@ class Summary(Noun):
     #: In the order of the first rows. ``workers`` (by tag) have the same order.
     task_names: Mapping[str, TaskRow] = field(default_factory=dict)
     workers: Mapping[str, PoolSummary] = field(default_factory=dict)
-    scaling: ScalingSummary = field(default_factory=ScalingSummary)
+    #: Numbers of times a pool grew (``scale_up``) and shrank (``scale_down``).
+    scaling: Mapping[str, int] = field(default_factory=dict)
     #: Rows of ``scaling.jsonl``: each change of a pool's desired count, with source and reason.
     scaling_changes: tuple[Mapping[str, Any], ...] = ()
     #: Failures of tasks, workers and pools (not of the script), the most frequent cause first.
@@ -246,7 +239,7 @@ def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
             for name in dict.fromkeys([*by_name, *found])
         },
         workers=_pools(record.workers),
-        scaling=ScalingSummary(actions["scale-up"], actions["scale-down"]),
+        scaling={key: actions[key.replace("_", "-")] for key in ("scale_up", "scale_down")},
         scaling_changes=tuple(record.scaling),
         failures=causes(record.failures),
         cost=cost_of(record.workers, record.plan),

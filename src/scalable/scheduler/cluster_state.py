@@ -24,7 +24,7 @@ from scalable.protocol.pools import UNTAGGED, shown
 from scalable.scheduler.limits import Lifetime, Spending
 from scalable.scheduler.managers import AttachedManager, AttachedManagers, Demand
 from scalable.scheduler.worker_removals import WorkerRemovals
-from scalable.views.reasons import NOBODY, NOT_YET, words_of_lost
+from scalable.views.explanation import NOBODY, NOT_YET, words_of_lost
 
 
 def name_of(task: TaskState) -> str:

@@ -41,6 +41,7 @@ from scalable.scheduler.cluster_state import ClusterState, backlog_of, name_of
 from scalable.scheduler.overviews import Overviews
 from scalable.scheduler.task_log import TaskLog, failure_in, running_tasks
 from scalable.units import counted
+from scalable.views import explanation as said
 from scalable.views.explanation import (
     Explanation,
     Explanations,
@@ -51,7 +52,6 @@ from scalable.views.explanation import (
     UnmetNeed,
     means_key,
 )
-from scalable.views.reasons import Cause, error_of, explain_pool, explain_task, without_worker
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -392,7 +392,7 @@ class Explainer:
             queued = counted_by[each].queued if each in counted_by else 0
             pools[each] = replace(self.facts.pool(each, statuses), queued=queued)
             await pace.cooperative_yield()
-        told = [explain_pool(replace(pools[each], cluster_name=cluster)) for each in tags]
+        told = [said.explain_pool(replace(pools[each], cluster_name=cluster)) for each in tags]
         found = await self._groups(statuses, tag, pace, pools)
         return Explanations(tuple(told), _explained(found, cluster)).to_dict()
 
@@ -545,7 +545,7 @@ class Explainer:
 
 
 def _explained(facts: Iterable[TaskFacts], cluster: str) -> tuple[Explanation, ...]:
-    return tuple(explain_task(each.of_cluster(cluster)) for each in facts)
+    return tuple(said.explain_task(each.of_cluster(cluster)) for each in facts)
 
 
 # Forgotten tasks ----------------------------------------------------------------------------------
@@ -631,11 +631,11 @@ class WaitingTasks:
         for task in islice(reversed(tasks_no_worker_takes(self.scheduler)), LOOKED_TASKS):
             groups.setdefault(_alike(task), []).append(task)
         self._name_silent_workers()
-        said = self._said_at.items()
-        self._said_at = {about: at for about, at in said if now - at < REPEAT_WORD_S}
+        told = self._said_at.items()
+        self._said_at = {about: at for about, at in told if now - at < REPEAT_WORD_S}
         if not groups:
             self._told.clear()
-        known, said_of = dict[str, PoolFacts](), dict[str, tuple[Cause, list[TaskState]]]()
+        known, said_of = dict[str, PoolFacts](), dict[str, tuple[said.Cause, list[TaskState]]]()
         for tasks in groups.values():
             since = since_no_worker(self.scheduler, tasks[-1])
             if since is None or now - since < WAIT_BEFORE_WORD_S:
@@ -644,12 +644,12 @@ class WaitingTasks:
             if facts.state != "no-worker":
                 continue
             is_tagged = (tasks[0].annotations or {}).get(TAG_ANNOTATION) is not None
-            if (error := error_of(facts)) is not None:
+            if (error := said.error_of(facts)) is not None:
                 # Without a tag, somebody may start workers with these resources by hand.
                 self._fail(tasks if is_tagged or pools.get(facts.tag) else (), error)
                 continue
             about = next(iter((*facts.ask.gone, *facts.ask.not_offered)), facts.tag)
-            said_of.setdefault(about, (without_worker(facts), []))[1].extend(tasks)
+            said_of.setdefault(about, (said.without_worker(facts), []))[1].extend(tasks)
         for about, (cause, tasks) in said_of.items():
             words = f"{counted(len(tasks), 'task is', 'tasks are')} queued for {cause}"
             # Without the durations in the words, which would make each message a new one.

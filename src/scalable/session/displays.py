@@ -8,12 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TextIO
 
 from scalable.harmless import one_line
 from scalable.model.overview import Overview
-from scalable.views.progress import live_lines, progress_line
+from scalable.views.cluster_text import live_lines, progress_line
 from scalable.views.tables import fitted
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LINE_INTERVAL_S = 10.0
 _STYLES = {"title": "bold", "header": "bold dim", "soft": "dim", "bad": "red"}
 
 
-class Display:
+class Display(AbstractContextManager["Display"]):
     """Display of progress, cleared on exit. The base class shows nothing."""
 
     def update(self, overviews: Sequence[Overview]) -> None:
@@ -39,15 +39,7 @@ class Display:
     def close(self) -> None:
         """Remove the display."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -109,11 +101,7 @@ class LiveDisplay(Display):
         self._lock = threading.RLock()
         self._tail = ""
         self._live.start()
-        self._lives = True
-
-    @property
-    def lives(self) -> bool:
-        return self._lives
+        self.lives = True
 
     def update(self, overviews: Sequence[Overview]) -> None:
         self._overviews = overviews
@@ -139,7 +127,7 @@ class LiveDisplay(Display):
             self._overviews, self._tail = (), ""
             self._live.update(self._table())
             self._live.stop()
-            self._lives = False
+            self.lives = False
 
         self._draw(stop)
 
@@ -163,12 +151,12 @@ class LiveDisplay(Display):
 
     def _draw(self, draw: Callable[[], None]) -> None:
         with self._lock:
-            if not self._lives:
+            if not self.lives:
                 return
             try:
                 draw()
             except (OSError, ValueError) as error:  # the terminal is gone, or its file is closed
-                self._lives = False
+                self.lives = False
                 logger.debug("progress is not shown: %s", error)
 
 

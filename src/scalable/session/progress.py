@@ -8,9 +8,8 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from scalable import settings
@@ -19,10 +18,7 @@ from scalable.errors import ClusterError
 from scalable.model.overview import Overview
 from scalable.records.overview_file import OverviewFile
 from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
-from scalable.views.progress import live_lines
-
-#: Width and maximum number of lines of printed progress.
-_WIDTH, _LINES = 100, 24
+from scalable.views.cluster_text import live_lines
 
 
 class Progress:
@@ -41,12 +37,7 @@ class Progress:
             self._shown = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         shown, self._shown = self._shown, None
         if shown is not None:
             shown.close()
@@ -55,7 +46,7 @@ class Progress:
         overview = self._present()
         if overview is None:
             return "the session is not running"
-        return "\n".join(line for line, _ in live_lines([overview], _WIDTH, _LINES))
+        return "\n".join(line for line, _ in live_lines([overview]))
 
     __repr__ = __str__
 
@@ -170,36 +161,24 @@ class OverviewWatch:
 class ShownToRun:
     """Overviews of a session, shown to the enclosing ``scalable run``."""
 
-    def __init__(self, file: OverviewFile, ask: Callable[[], Overview | None]) -> None:
-        self._file = file
-        self._session = uuid.uuid4().hex
-        self._lost = False
+    def __init__(self, path: str, ask: Callable[[], Overview | None]) -> None:
+        self._file, self._session = OverviewFile(Path(path)), uuid.uuid4().hex
         self._watch = OverviewWatch(ask, self._tell)
+        self._watch.start()
 
     @classmethod
     def begin(cls, ask: Callable[[], Overview | None]) -> ShownToRun | None:
         """Start showing overviews, or return None if there is no ``scalable run`` to show them."""
         path = os.environ.get(settings.RUN_OVERVIEWS)
-        if not path:
-            return None
-        shown = cls(OverviewFile(Path(path)), ask)
-        shown._watch.start()
-        return shown
+        return cls(path, ask) if path else None
 
     def end(self) -> None:
         """Show the last overview as that of a closed session."""
         self._watch.stop()
-        self._write(lambda: self._file.end(self._session))
+        with suppress(OSError):  # its reader has removed the file
+            self._file.end(self._session)
 
     def _tell(self, overview: Overview | None) -> None:
         if overview is not None:
-            self._write(lambda: self._file.show(self._session, overview))
-
-    def _write(self, write: Callable[[], None]) -> None:
-        if self._lost:
-            return
-        try:
-            write()
-        except OSError as error:
-            self._lost = True
-            logger.debug("overviews are no longer shown: %s", error)
+            with suppress(OSError):  # its reader has removed the file
+                self._file.show(self._session, overview)

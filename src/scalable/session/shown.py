@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from scalable.runs.report.run_report import RunReport
     from scalable.session.progress import Progress, ShownToRun
 
-# Planned ------------------------------------------------------------------------------------------
-
 logger = logging.getLogger("scalable.session")
 
 
-class Planned:
-    """Methods of a session that check, plan, and start detached clusters and managers.
+class Shown:
+    """Methods of a session that plan, start detached clusters, and show what its cluster does.
 
     Parameters
     ----------
@@ -37,9 +35,20 @@ class Planned:
         The manifest with its chosen target.
     """
 
+    _deployment: Deployment | AttachedDeployment | None
+
     def __init__(self, request: Request) -> None:
         self._request = request
         self._run_plan: str | None = None
+        self._to_run: ShownToRun | None = None
+
+    @abstractmethod
+    def _running(self) -> Deployment | AttachedDeployment: ...
+
+    @property
+    @abstractmethod
+    def run_path(self) -> Path | None:
+        """Directory of the run's record, or None without a record."""
 
     @property
     def spec(self) -> DeploymentSpec:
@@ -169,22 +178,7 @@ class Planned:
         source = "the plan of `scalable run`" if plan == self._run_plan else f"plan {plan}"
         return checked_plan(self._request, read_plan(plan), source)
 
-
-# Spending -----------------------------------------------------------------------------------------
-
-
-class SpendingMethods(Planned):
-    """Methods of a session about the state and the costs of its running cluster."""
-
-    _deployment: Deployment | AttachedDeployment | None
-
-    @abstractmethod
-    def _running(self) -> Deployment | AttachedDeployment: ...
-
-    @property
-    @abstractmethod
-    def run_path(self) -> Path | None:
-        """Directory of the run's record, or None without a record."""
+    # The running cluster ------------------------------------------------------------------------
 
     def report(self) -> RunReport:
         """Return the report of the session's run so far, or of the finished run.
@@ -241,23 +235,6 @@ class SpendingMethods(Planned):
             When the amount is not valid, or the session is not running.
         """
         self._running().set_budget(amount)
-
-
-# Shown --------------------------------------------------------------------------------------------
-
-
-class Shown(SpendingMethods):
-    """Methods of a session that show its cluster and the progress of its tasks.
-
-    Parameters
-    ----------
-    request
-        The manifest with its chosen target.
-    """
-
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
-        self._to_run: ShownToRun | None = None
 
     def overview(self) -> Overview:
         """Return the state of the cluster: pools, tasks by name, predicted finish, costs.

@@ -1,4 +1,1 @@
-"""Overviews of a cluster as tables, lines and HTML, and reasons why a task waits or failed.
-
-The package is pure: it does no I/O and reads no clock.
-"""
+"""What is seen of a cluster, as tables, lines and HTML. No I/O, and no clock is read."""

@@ -6,6 +6,7 @@ default in all that show the listing.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -158,12 +159,6 @@ POOLS = Listing(
 )  # fmt: skip
 
 
-def pools_table(overview: Overview, display: str) -> Table:
-    """Return a cluster's pools as its scheduler reports them."""
-    rows = [PoolRow(tag, pool) for tag, pool in overview.pools.items()]
-    return POOLS.table(rows, display, overview.at)
-
-
 def pools_of_status(status: ClusterStatus) -> Table:
     """Return the pools of a cluster as its managers report them."""
     costs = (status.cost or {}).get("pools", {})
@@ -272,11 +267,6 @@ TASKS = Listing(
 )  # fmt: skip
 
 
-def tasks_table(overview: Overview, display: str) -> Table:
-    """Return the tasks of a cluster, grouped by name."""
-    return TASKS.table(map(TaskRow, overview.tasks), display, overview.at)
-
-
 # Workers ------------------------------------------------------------------------------------------
 
 
@@ -304,11 +294,6 @@ WORKERS = Listing(
     displays=LIVE,
     empty="no workers",
 )  # fmt: skip
-
-
-def workers_table(workers: Iterable[WorkerOverview], display: str) -> Table:
-    """Return the workers of a cluster."""
-    return WORKERS.table(workers, display)
 
 
 # Managers -----------------------------------------------------------------------------------------
@@ -436,11 +421,6 @@ FAILURES = Listing(
 )
 
 
-def failures_table(failures: Iterable[Mapping[str, Any]], now: float, display: str) -> Table:
-    """Return the failures grouped by cause, the newest first."""
-    return FAILURES.table(failures_by_cause(failures).values(), display, now)
-
-
 class DecisionRow(NamedTuple):
     """A row of ``scaling.jsonl`` with its number."""
 
@@ -481,20 +461,26 @@ DECISIONS = Listing(
 )
 
 
-def decisions_table(decisions: Iterable[Mapping[str, Any]], now: float, display: str) -> Table:
-    """Return ``scaling.jsonl`` rows, the oldest first, as a table with the newest first."""
-    rows = [DecisionRow(*numbered) for numbered in enumerate(decisions)]
-    return DECISIONS.table(reversed(rows), display, now)
+_NO_EVENTS = Events(seq=0)
 
 
-def tables_of(overview: Overview, events: Events, display: str) -> dict[str, Table]:
-    """Return all tables of a cluster by name, from one overview and its events."""
+def tables_of(
+    overview: Overview,
+    display: str,
+    events: Events = _NO_EVENTS,
+    workers: Iterable[WorkerOverview] = (),
+) -> dict[str, Table]:
+    """Return all tables of a cluster by name. The newest failures and decisions come first."""
+    at = overview.at
+    causes = failures_by_cause(events.failures).values()
+    decisions = [DecisionRow(*numbered) for numbered in enumerate(events.decisions)]
     return {
-        "pools": pools_table(overview, display),
-        "tasks": tasks_table(overview, display),
+        "pools": POOLS.table(itertools.starmap(PoolRow, overview.pools.items()), display, at),
+        "tasks": TASKS.table(map(TaskRow, overview.tasks), display, at),
+        "workers": WORKERS.table(workers, display),
         "managers": managers_table(overview.managers, overview.cost, display),
-        "failures": failures_table(events.failures, overview.at, display),
-        "decisions": decisions_table(events.decisions, overview.at, display),
+        "failures": FAILURES.table(causes, display, at),
+        "decisions": DECISIONS.table(reversed(decisions), display, at),
     }
 
 

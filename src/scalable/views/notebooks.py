@@ -1,29 +1,33 @@
-"""Clusters, sessions, clients and executors as HTML for notebooks."""
+"""Clusters, sessions, executors and plans as HTML for notebooks, without scripts.
+All strings are made harmless and escaped by a template.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from scalable.harmless import one_line
 from scalable.model import DeploymentSpec
 from scalable.model.components import WorkerRange
-from scalable.model.overview import Overview
+from scalable.model.overview import Events, Overview, PoolOverview
+from scalable.palette import css_variables
 from scalable.views.cluster_text import facts as facts_of
 from scalable.views.cluster_text import title
-from scalable.views.columns import (
-    decisions_table,
-    managers_table,
-    parts_of,
-    pool_reasons,
-    pools_table,
-    tasks_table,
-)
-from scalable.views.tables import Table, counts_in_words, text_table
-from scalable.views.templates import in_notebook
+from scalable.views.columns import parts_of, pool_reasons, tables_of
+from scalable.views.page import Piece
+from scalable.views.tables import Table, counts_in_words, fitted, text_table
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 #: Maximum rows of task names, and of pools.
 SHOWN_TASKS, SHOWN_POOLS = 12, 30
+#: Maximum cells of a name, and of a longer text.
+_NAME, _TEXT = 90, 2_000
 
 #: Style of a state. All other states are warnings.
 _LOOKS = {
@@ -32,6 +36,20 @@ _LOOKS = {
 }
 
 Facts = Sequence[tuple[str, Any]]
+
+
+def in_notebook(pieces: Iterable[Piece]) -> str:
+    """Return pieces as a fragment with its own styles. More kinds of pieces than on the page are
+    ``head`` (kind, name, state and its look) and ``progress``; tables may have ``more`` rows.
+    """
+    body = _template().render(pieces=list(pieces))
+    return f'<div class="sn"><style>{_style()}</style>{body}</div>'
+
+
+def limited(table: Table, most: int, noun: str) -> Piece:
+    """Return the first rows of a table, and how many more things it has."""
+    more = max(0, len(table.rows) - most)
+    return {"table": table.first(most), "more": f"{more} more {noun}s" if more else ""}
 
 
 def render_overview(
@@ -49,45 +67,42 @@ def render_overview(
     ``facts`` (titles and values) precede the counts, ``table`` and ``note`` follow them. ``tag``
     selects a pool (``""``: the untagged one). ``overview`` is None without a running cluster.
     """
-    values: dict[str, Any] = {}
+    pieces: list[Piece] = [{"head": (kind, name, state, _LOOKS.get(state, "warn"))}]
+    pieces.append({"facts": facts})
     if overview is not None:
-        tasks = tasks_table(overview, "notebook").of_pool(tag)
         own = {t: pool for t, pool in overview.pools.items() if tag in (None, t)}
         decided = [pool.decided for pool in overview.pools.values() if pool.decided]
-        decisions = decisions_table(decided, overview.at, "notebook").of_pool(tag)
-        managers = managers_table(overview.managers, overview.cost, "notebook")
-        values = {
-            "told": _told(overview),
-            "managers": managers.first(SHOWN_POOLS),
-            "decided": decisions.first(SHOWN_POOLS),
-            "pools": pools_table(overview, "notebook").of_pool(tag).first(SHOWN_POOLS),
-            "reasons": pool_reasons(own),
-            "tasks": tasks.first(SHOWN_TASKS),
-            "more": max(0, len(tasks.rows) - SHOWN_TASKS),
-        }
-    given: dict[str, Any] = {
-        "kind": kind,
-        "name": name,
-        "state": state,
-        "look": _LOOKS.get(state, "warn"),
-        "facts": facts,
-        "note": note,
-        "table": table,
-    }
-    return in_notebook("cluster.html", overview=overview, **given, **values)
+        tables = tables_of(overview, "notebook", Events(seq=0, decisions=decided))
+        tasks, decisions = (tables[each].of_pool(tag) for each in ("tasks", "decisions"))
+        folded = {"Managers": tables["managers"], "Last decision of each pool": decisions}
+        pieces += [
+            *_told(overview),
+            {"table": tables["pools"].of_pool(tag).first(SHOWN_POOLS)},
+            *_reasons(own),
+            *([limited(tasks, SHOWN_TASKS, "task name")] if tasks.rows else []),
+            *(
+                {"details": words, "pieces": [{"table": made.first(SHOWN_POOLS)}]}
+                for words, made in folded.items()
+                if made.rows
+            ),
+        ]
+    if table is not None:
+        pieces.append({"table": table})
+    if note:
+        pieces.append({"text": note, "look": "soft"})
+    return in_notebook(pieces)
 
 
-def _told(overview: Overview) -> dict[str, Any]:
-    """Return the facts about a cluster, with its progress and predicted end apart."""
-    told = facts_of(overview, "notebook")
-    parts = parts_of(overview.counts)
-    return {
-        "parts": parts,
-        "words": counts_in_words(parts),
-        "progress": told.pop("progress")[1],
-        "end": told.pop("end", ("", ""))[1],
-        "others": told.values(),
-    }
+def _told(overview: Overview) -> Iterator[Piece]:
+    """Yield the facts about a cluster, with its progress and predicted end apart."""
+    told, parts = facts_of(overview, "notebook"), parts_of(overview.counts)
+    progress, end = told.pop("progress")[1], told.pop("end", ("", ""))[1]
+    yield {"progress": progress, "end": end, "parts": parts, "words": counts_in_words(parts)}
+    yield {"facts": list(told.values())}
+
+
+def _reasons(pools: Mapping[str, PoolOverview]) -> Iterator[Piece]:
+    yield from ({"text": reason, "look": "warn"} for reason in pool_reasons(pools))
 
 
 def render_cluster(
@@ -114,19 +129,12 @@ _CLUSTER = (("Project", "project"), ("Target", "target"), ("Provider", "provider
 
 def render_progress(overviews: Sequence[Overview]) -> str:
     """Return the tasks of clusters by name as HTML, or a message if there are no clusters."""
-    shown = []
-    for overview in overviews:
-        tasks = tasks_table(overview, "notebook")
-        shown.append(
-            {
-                "name": title(overview),
-                "told": _told(overview),
-                "reasons": pool_reasons(overview.pools),
-                "tasks": tasks.first(SHOWN_TASKS),
-                "more": max(0, len(tasks.rows) - SHOWN_TASKS),
-            }
-        )
-    return in_notebook("progress.html", clusters=shown)
+    pieces: list[Piece] = []
+    for each in overviews:
+        tasks = limited(tables_of(each, "notebook")["tasks"], SHOWN_TASKS, "task name")
+        head = {"head": ("Progress of", title(each), "", "")}
+        pieces += [head, *_told(each), *_reasons(each.pools), tasks]
+    return in_notebook(pieces or [{"text": "No cluster is running.", "look": "soft"}])
 
 
 def render_executor(
@@ -164,3 +172,41 @@ def _range(workers: WorkerRange | None) -> str:
         return str(workers.fixed)
     most = "any" if workers.maximum is None else workers.maximum
     return f"{workers.minimum} to {most}"
+
+
+# Template -----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _template() -> Template:
+    # A session that shows no HTML starts without the template engine.
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    def finalized(value: Any) -> Any:
+        is_text = isinstance(value, str) and not isinstance(value, Markup)
+        return one_line(value) if is_text else value
+
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "name": lambda value: fitted(value, _NAME),
+        "text": lambda value: fitted(value, _TEXT),
+    }
+    return environment.from_string(_text("notebook.html"))
+
+
+@functools.cache
+def _style() -> str:
+    """Return the rules for light and dark themes, which override the notebook's own rules."""
+    rules = _text("notebook.css").replace(".sn ", ".sn" * 3 + " ").replace("\n", "")
+    return f"{css_variables()}{rules}"
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")

@@ -1,8 +1,10 @@
-"""Parts of the page of a cluster or of a run, as plain values that ``page.js`` draws."""
+"""Parts of what is shown of a cluster or of a run: ``page.js`` draws them, or they become lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scalable.harmless import one_line
@@ -10,11 +12,49 @@ from scalable.model.overview import TaskCounts
 from scalable.views.cluster_text import BLOCKS, FACTS, progress_in_words, titled
 from scalable.views.columns import parts_of
 from scalable.views.explanation import short_key
-from scalable.views.tables import Table
+from scalable.views.tables import WIDTH, Table
 
 #: A paragraph (``text``), ``title``, ``block``, ``list``, ``facts``, ``table``, links to ``tasks``,
-#: or ``details`` with the pieces in them.
+#: or ``details`` with the pieces in them. Lines show facts from the column ``wide``.
 Piece = dict[str, Any]
+
+
+def to_json(document: Any) -> str:
+    """Return what the page draws as JSON."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False, default=Table.to_dict)
+
+
+def text_of(pieces: Iterable[Piece]) -> str:
+    """Return pieces as lines of a terminal. Blocks, and facts that are ``whole``, are not cut."""
+    return "\n".join(line for piece in pieces for line in _lines_of(piece)) + "\n"
+
+
+def _lines_of(piece: Piece) -> Iterator[str]:
+    if "table" in piece:
+        yield from piece["table"].lines()
+    elif "title" in piece:
+        yield from ("", piece["title"] if ": " in piece["title"] else f"{piece['title']}:")
+    elif "block" in piece:
+        yield from piece["block"].split("\n")
+    elif "list" in piece:
+        for item in piece["list"]:
+            yield from _wrapped("  - ", item)
+    elif "facts" in piece:
+        for title, value in piece["facts"]:
+            if piece.get("whole"):
+                yield f"  {title}: {value}"
+            else:
+                yield from _wrapped(f"{title}: ".ljust(piece.get("wide", 0)), value)
+    else:
+        yield from _wrapped("  ", piece["text"])
+
+
+def _wrapped(first: str, text: str) -> list[str]:
+    """Return a paragraph as lines that are indented as far as its ``first`` characters."""
+    rest = " " * len(first)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )
 
 
 def progress(counts: TaskCounts, facts: Iterable[Sequence[Any]]) -> dict[str, Any]:
@@ -31,7 +71,7 @@ def progress(counts: TaskCounts, facts: Iterable[Sequence[Any]]) -> dict[str, An
 
 def table(made: Table, **options: Any) -> list[Piece]:
     """Return a table as the piece of a part, or its message if it has no rows."""
-    return [{"table": made.to_dict(), **options}] if made.rows else [{"text": made.empty}]
+    return [{"table": made, **options}] if made.rows else [{"text": made.empty}]
 
 
 def labelled(blocks: Iterable[tuple[str, str | None]]) -> list[Piece]:

@@ -15,6 +15,8 @@ from scalable.units import format_amount, format_bytes, format_duration
 
 _GAP = "  "
 _INDENT = "  "
+#: Width of printed tables and reports in columns of a terminal.
+WIDTH = 100
 #: Minimum width to which a column with text is shortened.
 _LEAST = 8
 #: Kinds of values. A ``progress`` is a mapping of states to numbers of tasks.
@@ -134,16 +136,7 @@ class Table:
                 {"name": c.name, "heading": c.heading, "kind": c.kind, "help": c.help}
                 for c in self.columns
             ],
-            "rows": [
-                {
-                    "key": row.key,
-                    "cells": list(row.cells),
-                    "values": list(row.values),
-                    "pool": row.pool,
-                    "parts": dict(row.parts),
-                }
-                for row in self.rows
-            ],
+            "rows": [dict(vars(row)) for row in self.rows],
         }
 
     # As lines of a terminal -----------------------------------------------------------------------
@@ -172,7 +165,7 @@ class Table:
         widest = max(map(width_of, cells))
         return widest if column.width is None else min(widest, column.width)
 
-    def lines(self, width: int) -> list[str]:
+    def lines(self, width: int = WIDTH) -> list[str]:
         """Return the table as lines of at most ``width`` cells, starting with the headings."""
         widths = self.widths(width - len(_INDENT), len(_GAP))
         texts = [

@@ -7,12 +7,11 @@ from scalable.model import Plan, ScalePlan
 from scalable.runs.reading import RunRecord
 from scalable.runs.report.comparison import (
     LONGEST_NAME,
+    compared,
     render_comparison,
-    tasks_compared,
 )
-from scalable.runs.report.human import said_time
-from scalable.runs.report.plans import render_plan
-from scalable.runs.report.run_report import compare
+from scalable.runs.report.plans import plan_json, render_plan
+from scalable.runs.report.run_report import compare, said_time
 from scalable.runs.summary import summarize
 
 PLAN = {
@@ -57,17 +56,18 @@ def test_predicted_stands_beside_actual(record):
     # a: 90 to 145, b: 100 to 130, c: 140 to 145
     assert found.worker_seconds == (80.0, 55.0 + 30.0 + 5.0)
     assert found.cost == (pytest.approx(80 * 3.6 / 3600), pytest.approx(90 * 3.6 / 3600))
-    assert found.tasks["sim"].calls == (6.0, 5.0)
+    assert found.tasks["sim"].tasks == (6.0, 5.0)
     assert found.tasks["sim"].mean_s == (10.0, 9.0)
     assert found.tasks["sim"].memory == (None, 10**9)
-    assert found.tasks["extra"].calls == (None, 1.0)
+    assert found.tasks["extra"].tasks == (None, 1.0)
     (advice,) = found.memory_advice
     assert (advice.tag, advice.written) == ("model", "1.2Gi")
 
 
 def test_a_long_name_of_a_task_is_cut_in_the_comparison(record):
     found = compare(record(tasks=rows(1, 9.0, "x" * 100_000)))
-    names = [row.cells[0] for row in tasks_compared(found).rows]
+    *_, table = (piece["table"] for piece in compared(found) if "table" in piece)
+    names = [row.cells[0] for row in table.rows]
     assert [len(name) for name in names] == [len("sim"), LONGEST_NAME]
 
 
@@ -82,6 +82,8 @@ def test_plan_comparison_and_report_measure_one_span(record):
     shown = render_plan(plan)
     assert "Time:      about 40.0 s, 35.0 s to 50.0 s (" in shown
     assert "Start-up:  10.0 s" in shown
+    told = plan_json(plan)
+    assert (told["time_s"], told["interval_s"], told["startup_s"]) == (40.0, [35.0, 50.0], 10.0)
     # The first worker was requested 8 s before the first task, and connected 4 s after it.
     workers = [worker("a", "requested", 92.0), worker("a", "started", 104.0)]
     run = record(plan=PLAN | times, tasks=rows(5, 9.0), workers=workers)
@@ -101,7 +103,7 @@ def test_a_comparison_as_text_and_as_json(record):
     found = compare(record(tasks=rows(5, 9.0), workers=[worker("a", "started", 100.0)]))
     text = render_comparison(found)
     assert "Within 0.8 to 1.25 times the predicted time: yes (confidence was fair)" in text
-    assert ": 1.2Gi is enough." in text
+    assert ": 1.2Gi is enough." in " ".join(text.split())
     assert [line.split() for line in text.splitlines() if line.startswith("  time ")] == [
         ["time", "40.0", "s", "45.0", "s", "1.12"]
     ]
@@ -112,7 +114,7 @@ def test_a_comparison_as_text_and_as_json(record):
 
 def test_guesses_without_a_prediction_are_not_shown(record):
     found = compare(record(plan=PLAN | {"predicted_time_s": None}, tasks=rows(5, 9.0)))
-    assert found.tasks["sim"].calls == (None, 5.0)
+    assert found.tasks["sim"].tasks == (None, 5.0)
     assert found.tasks["sim"].mean_s == (None, 9.0)
 
 
@@ -128,7 +130,7 @@ def test_a_prediction_is_not_judged_by_a_run_that_was_cancelled(record, status, 
     waiting = {"task_id": "sim-9", "task_name": "sim", "state": "submitted", "timestamp": 100.0}
     found = compare(record(status=status, tasks=[*rows(4, 10.0), waiting]))
     assert (found.time_s, found.within) == ((40.0, 40.0), within)
-    assert found.tasks["sim"].calls == (6.0, 4.0)
+    assert found.tasks["sim"].tasks == (6.0, 4.0)
 
 
 def test_a_run_that_goes_on_is_not_compared(record):

@@ -68,3 +68,9 @@ def test_a_run_without_a_start_comes_last(tmp_path, runs, started_at):
 def test_a_start_without_zone_is_utc(tmp_path, runs):
     newest = make(tmp_path, "run-0", "2026-01-01T03:00:00")
     assert find_run(tmp_path) == newest
+
+
+def test_an_id_may_be_cut_as_in_a_table(tmp_path, runs):
+    assert find_run(tmp_path, "run-2…bb") == runs[1]
+    with pytest.raises(RunError, match="contains no run"):
+        find_run(tmp_path, "run-2…cc")

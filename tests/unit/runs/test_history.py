@@ -7,8 +7,7 @@ import pytest
 
 from scalable.runs import history
 from scalable.runs.calls import RecordedTasks
-from scalable.runs.history import read_history
-from scalable.runs.measurements import CallRecord, NameSpan
+from scalable.runs.history import CallRecord, NameSpan, read_history
 
 
 def row(task_id, state, timestamp, name="sim", tag="model", **more):

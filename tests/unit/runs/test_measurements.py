@@ -6,10 +6,9 @@ from collections import Counter
 
 import pytest
 
-from scalable.runs import history, measurements
+from scalable.runs import history
 from scalable.runs.directory import amend_status
-from scalable.runs.history import read_history
-from scalable.runs.measurements import CALLS_OF_A_TASK
+from scalable.runs.history import CALLS_OF_A_TASK, read_history
 
 FILE = "measurements.json"
 WORKERS = [
@@ -84,8 +83,8 @@ def test_of_a_large_run_all_calls_count_and_a_sample_of_each_task_is_kept(run, m
 
 
 def test_tasks_of_a_run_share_the_calls_that_are_kept(run, monkeypatch):
-    monkeypatch.setattr(measurements, "CALLS_OF_A_RUN", 60)
-    monkeypatch.setattr(measurements, "LEAST_CALLS_OF_A_TASK", 5)
+    monkeypatch.setattr(history, "CALLS_OF_A_RUN", 60)
+    monkeypatch.setattr(history, "LEAST_CALLS_OF_A_TASK", 5)
     run.extend("tasks", [row for n in range(1, 300) for row in rows_of(n, f"task-{n % 6}")])
     run.extend("tasks", rows_of(300, "rare"))
     run.close("completed")

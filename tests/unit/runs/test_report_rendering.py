@@ -4,9 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.human import render_human
+from scalable.runs.report.run_report import report_on
 from scalable.runs.streams import StoredRows
-from scalable.runs.summary import summarize
 
 START = 1767225600.0
 RUN = {
@@ -79,6 +78,7 @@ Target:   laptop (provider local)
 Started:  2026-01-01 00:00:00 UTC
 Time:     12.0 s (start-up 0 s, session 3 m 05 s)
 Tasks:    10 done, 2 failed
+Ran again: 1 task (simulate-3): 1 x reason not known
 
 Duration:
   task       done  failed  median    80 %    95 %     max     total
@@ -98,10 +98,9 @@ Peak memory:
 Workers:
   pool     started  removed  final  lost
   demeter        5        3      2     1
-Lost workers of demeter: 1 x reason not known
+  - Lost workers of demeter: 1 x reason not known
+
 Scaling events: 3 scale-up, 1 scale-down
-Tasks run more than once: 1 (simulate-3)
-  1 x reason not known
 
 Failures: 3
   ValueError (1): bad draw 0
@@ -113,24 +112,25 @@ Failures: 3
 Results:
   plume: /data/out/plume.png (33.76 kiB)
   table: s3://bucket/table.csv (3 B)
+
 Record: /data/runs/run-20260101T000000Z-climate-0a1b2c3d
 """
 
 
 def test_a_whole_report():
-    assert render_human(summarize(record())) == WHOLE
+    assert str(report_on(record())) == WHOLE
 
 
 def test_calls_that_failed_because_of_others_are_told():
     told = "Further tasks failed only because they need the result of one of these."
-    summary = summarize(record())
-    assert told not in render_human(summary)
-    more = replace(summary, tasks={**summary.tasks, "failed": 4})
-    assert told in render_human(more)
+    report = report_on(record())
+    assert told not in str(report)
+    more = replace(report.summary, tasks={**report.summary.tasks, "failed": 4})
+    assert told in str(replace(report, summary=more))
 
 
 def test_memory_that_was_not_measured_is_said_to_be_so():
-    text = render_human(summarize(record(measured=False)))
+    text = str(report_on(record(measured=False)))
     assert "\nPeak memory: not measured\n" in text
     assert "MiB" not in text
 
@@ -142,7 +142,7 @@ def test_an_interrupted_run_says_so_with_what_is_known(tmp_path):
         run={**RUN, "ended_at": None},
         artifacts=StoredRows(tmp_path / "artifacts.jsonl"),
     )
-    text = render_human(summarize(interrupted))
+    text = str(report_on(interrupted))
     assert "Status:   interrupted (its process stopped without closing the run; " in text
     assert "session 12.0 s up to the last record)" in text
     assert "Tasks:    10 done, 2 failed" in text
@@ -151,25 +151,25 @@ def test_an_interrupted_run_says_so_with_what_is_known(tmp_path):
 
 def test_a_failed_run_says_why():
     run = {**RUN, "exit_code": 3, "error": "SystemExit: 3\ntraceback"}
-    text = render_human(summarize(replace(record(), run=run, status="failed")))
+    text = str(report_on(replace(record(), run=run, status="failed")))
     assert "Status:   failed (exit code 3)\nError:    SystemExit: 3\n" in text
 
 
 def test_keys_of_tasks_that_ran_again_are_shortened():
     key = "fit-3f2a1c9d-1111-2222-3333-444455556666-7"
-    text = render_human(replace(summarize(record()), reruns=(key,)))
-    assert "Tasks run more than once: 1 (fit-3f2a1c9d...-7)" in text
+    text = str(replace(made := report_on(record()), summary=replace(made.summary, reruns=(key,))))
+    assert "Ran again: 1 task (fit-3f2a1c9d...-7): 1 x reason not known\n" in text
 
 
 def test_an_empty_run():
-    summary = summarize(RunRecord(path=Path("/runs/run-x"), run={}, status="running"))
-    text = render_human(summary)
+    report = report_on(RunRecord(path=Path("/runs/run-x"), run={}, status="running"))
+    text = str(report)
     assert "Status:   running (the record is incomplete)" in text
     assert (
         "Started:  not known\nTime:     no task finished (session not known)\nTasks:    no tasks\n"
         in text
     )
-    assert "Workers:\n  none\nScaling events: 0 scale-up, 0 scale-down\n" in text
+    assert "Workers:\n  No worker connected.\n\nScaling events: 0 scale-up, " in text
     assert "Failures" not in text
     assert "Results" not in text
 
@@ -181,7 +181,7 @@ def test_nothing_is_wider_than_the_page_or_moves_the_cursor():
         for row in calls(f"{long}\x1b[31m\n", "t", 1)
     ]
     rerun = [{"task_id": long, "task_name": f"b{long}", "state": "running"}] * 2
-    summary = summarize(
+    report = report_on(
         RunRecord(
             path=Path("/runs/run-x"),
             run={**RUN, "project": long, "target": long, "error": long},
@@ -200,7 +200,7 @@ def test_nothing_is_wider_than_the_page_or_moves_the_cursor():
             ],
         )
     )
-    lines = render_human(summary).splitlines()
+    lines = str(report).splitlines()
     assert max(len(line) for line in lines) <= 100
     assert all(line.isprintable() for line in lines)
     assert sum("…" in line for line in lines) >= 10
@@ -211,8 +211,8 @@ def test_nothing_is_wider_than_the_page_or_moves_the_cursor():
 def test_paths_are_whole_so_that_they_can_be_copied():
     path = "/" + "d" * 200 + "/plume.png"
     rows = [{"name": "x" * 200, "path": path}]
-    summary = summarize(RunRecord(path=Path(path), run={}, status="failed", artifacts=rows))
-    text = render_human(summary)
+    report = report_on(RunRecord(path=Path(path), run={}, status="failed", artifacts=rows))
+    text = str(report)
     assert f": {path}\n" in text
     assert f"Record: {path}\n" in text
 
@@ -222,8 +222,8 @@ def test_many_task_names_are_cut_and_the_longest_come_first():
         {"task_id": f"{n}", "task_name": f"t{n}", "state": "succeeded", "duration_s": float(n)}
         for n in range(40)
     ]
-    summary = summarize(RunRecord(path=Path("r"), run={}, status="failed", tasks=rows))
-    lines = render_human(summary).splitlines()
+    report = report_on(RunRecord(path=Path("r"), run={}, status="failed", tasks=rows))
+    lines = str(report).splitlines()
     start = lines.index("Duration:")
     assert lines[start + 2].split()[0] == "t39"
     assert lines[start + 32] == "  and 10 more task names (see the JSON report)"
@@ -238,11 +238,12 @@ def test_costs_stand_beside_the_workers_that_caused_them():
     ]
     plan = {"predicted_cost": {"unit": "USD", "billed": 4.0, "billed_interval": [3.0, 6.0]}}
     made = replace(record(), workers=[*record().workers, *billed], plan=plan)
-    text = render_human(summarize(made))
+    text = str(report_on(made))
     assert "  pool     started  removed  final  lost  cost  idle cost\n" in text
     assert "  demeter        5        3      2     1  5.00       1.00\n" in text
-    assert "Cost: 5.50 USD, 1.50 idle (27 %); planned 4.00, 3.00 to 6.00; budget 9.00\n" in text
-    assert "\n  m1 3.00, m2 2.00, scheduler 0.50\n" in text
+    words = " ".join(text.split())
+    assert "Cost: 5.50 USD, 1.50 idle (27 %); planned 4.00, 3.00 to 6.00; budget 9.00" in words
+    assert "; of it, m1 3.00, m2 2.00, scheduler 0.50 " in words
 
 
 def test_the_last_changes_of_pools_and_the_first_causes_are_shown():
@@ -253,10 +254,21 @@ def test_the_last_changes_of_pools_and_the_first_causes_are_shown():
         for source in ("plan", "adaptive")
     ]
     failures = [{"failure_class": f"Error{'x' * n}", "message": "bad"} for n in range(12)]
-    text = render_human(summarize(replace(record(), scaling=changes, failures=failures)))
+    text = str(report_on(replace(record(), scaling=changes, failures=failures)))
+    assert "\nScaling events: 24 scale-up, 0 scale-down\n" in text
     assert "   2.0 s  a        2   3  adaptive  2 tasks queued\n" in text
     assert "  11.0 s  a       11  12  adaptive  11 tasks queued\n" in text
-    assert "1 tasks queued\n  and 2 earlier changes" in text
+    assert "1 tasks queued\n  2 earlier decisions are in scaling.jsonl.\n" in text
     assert " 0 tasks queued" not in text
     assert "plan " not in text
     assert "  and 2 more causes\n" in text
+
+
+def test_advice_and_the_longest_chain_are_shown():
+    chained = [{**row, "after": "aggregate-0"} for row in calls("late", "post", 1)]
+    late = [{**row, "timestamp": row["timestamp"] + 30} for row in chained]
+    plan = {"scale_plan": {"resources_by_tag": {"demeter": {"memory": "20G"}}}}
+    made = replace(record(), tasks=[*record().tasks, *late], plan=plan)
+    advice = " ".join(str(report_on(made)).partition("\nAdvice:\n")[2].split())
+    assert advice.startswith("- components.demeter.memory reserves 18.63 GiB; 95 % of ")
+    assert "Longest chain of tasks that waited for each other: 2 tasks, 20.0 s: " in advice

@@ -17,14 +17,9 @@ from scalable.views.cluster_text import (
 )
 from scalable.views.columns import (
     clusters_table,
-    decisions_table,
-    failures_table,
     managers_table,
     parts_of,
-    pools_table,
     tables_of,
-    tasks_table,
-    workers_table,
 )
 from scalable.views.tables import bar, clock, fitted, padded, width_of
 
@@ -66,7 +61,7 @@ def test_a_cluster_stops_without_work_only_while_it_is_idle():
     ends = {**overview().cluster, "ends_at": NOW + 600, "idle_ends_at": NOW + 60}
     assert "Stops: in 10 m 00 s at the latest" in summary(overview(cluster=ends))
     idle = overview(cluster=ends, tasks=(task("fit", done=3),))
-    assert "Stops: in 1 m 00 s without work, in 10 m 00 s at the latest" in summary(idle)
+    assert "Stops: in 1 m 00 s unless it gets work, in 10 m 00 s at the latest" in summary(idle)
 
 
 def test_failures_and_failed_tasks_of_a_page_agree():
@@ -78,28 +73,28 @@ def test_failures_and_failed_tasks_of_a_page_agree():
 
 
 def test_pools_show_counts_slots_and_bounds():
-    table = pools_table(overview(), "top")
+    table = tables_of(overview(), "top")["pools"]
     assert "cost" not in [column.name for column in table.columns]  # nothing has a price
     assert cells(table, "used_slots") == ["2/2", "0/0"]
     assert cells(table, "bounds") == ["fixed", "0 to any"]
-    priced = pools_table(overview(pools={"a": pool(cost={"cost": 2.5}), "": pool()}), "top")
+    priced = tables_of(overview(pools={"a": pool(cost={"cost": 2.5}), "": pool()}), "top")["pools"]
     assert cells(priced, "cost") == ["2.50", "-"]
     assert cells(priced, "pool") == ["a", "(no tag)"]
 
 
 def test_columns_without_numbers_are_left_out():
-    names = [column.name for column in pools_table(overview(), "top").columns]
+    names = [column.name for column in tables_of(overview(), "top")["pools"].columns]
     assert "lost" in names
     assert not {"launching", "failed", "draining"} & set(names)
 
 
 def test_tasks_show_the_counts_of_the_model():
-    table = tasks_table(overview(), "top")
+    table = tables_of(overview(), "top")["tasks"]
     assert [row.cells[2:] for row in table.rows] == [
         ("18 done, 2 running, 30 queued", "2", "30", "18", "0", "2.0 s", "-"),
         ("5 done, 1 failed", "0", "0", "5", "1", "0.50 s", "-"),
     ]
-    many = tasks_table(overview(tasks=(task("sim-", names=9_000),)), "top")
+    many = tables_of(overview(tasks=(task("sim-", names=9_000),)), "top")["tasks"]
     assert cells(many, "task") == ["sim- (9000 names)"]
 
 
@@ -124,7 +119,7 @@ def test_managers_show_why_their_workers_do_not_start():
 
 
 def test_failures_are_grouped_by_cause_and_the_newest_is_first():
-    table = failures_table(events().failures, NOW, "top")
+    table = tables_of(overview(), "top", events())["failures"]
     assert cells(table, "count") == ["1", "3"]
     assert cells(table, "message") == ["no file", "no value"]
     words = dict(failure_in_words(failure("fit", 1), NOW))
@@ -133,11 +128,13 @@ def test_failures_are_grouped_by_cause_and_the_newest_is_first():
 
 
 def test_decisions_are_newest_first_with_their_reasons():
-    table = decisions_table(events().decisions, NOW, "top")
+    table = tables_of(overview(), "top", events())["decisions"]
     assert cells(table, "reason") == ["30 tasks wait", "start"]
-    assert cells(decisions_table([{}], NOW, "top"), "to") == ["-"]
+    assert cells(tables_of(overview(), "top", events(decisions=[{}]))["decisions"], "to") == ["-"]
     by_hand = {"source": "manual", "reason": "scale"}
-    assert cells(decisions_table([by_hand], NOW, "top"), "reason") == ["set by hand"]
+    assert cells(
+        tables_of(overview(), "top", events(decisions=[by_hand]))["decisions"], "reason"
+    ) == ["set by hand"]
 
 
 def test_queue_and_use_are_drawn_over_time():
@@ -149,7 +146,7 @@ def test_queue_and_use_are_drawn_over_time():
 
 
 def test_rows_are_sorted_filtered_and_chosen_by_pool():
-    table = tasks_table(overview(), "top")
+    table = tables_of(overview(), "top")["tasks"]
     assert [row.cells[0] for row in table.sorted("mean_run_time").rows] == ["score", "fit"]
     assert [row.cells[0] for row in table.sorted("mean_run_time", reverse=True).rows] == [
         "fit",
@@ -158,7 +155,7 @@ def test_rows_are_sorted_filtered_and_chosen_by_pool():
     assert [row.cells[0] for row in table.containing(" SCO ").rows] == ["score"]
     assert [row.cells[0] for row in table.of_pool("big").rows] == ["score"]
     assert table.sorted("nothing of the kind") is table
-    mixed = tasks_table(overview(tasks=(task("a", mean_s=None), task("b"))), "top")
+    mixed = tables_of(overview(tasks=(task("a", mean_s=None), task("b"))), "top")["tasks"]
     assert [row.cells[0] for row in mixed.sorted("mean_run_time").rows] == ["a", "b"]
 
 
@@ -178,7 +175,7 @@ def test_no_name_breaks_a_table(name):
     for width in (40, 80, 100):
         lines = page(hostile, told, width)
         assert all(line.isprintable() for line in lines)
-        tables = tables_of(hostile, told, "top").values()
+        tables = tables_of(hostile, "top", told).values()
         for table in tables:
             assert len(table.lines(100)) == len(table.rows) + 1
             assert all(width_of(line) <= 100 for line in table.lines(100))
@@ -187,7 +184,9 @@ def test_no_name_breaks_a_table(name):
 
 def test_columns_stay_in_their_place_behind_wide_and_combined_characters():
     names = ("\u6f22\u5b57", "e\u0301e\u0301", "plain", HEBREW)
-    lines = tasks_table(overview(tasks=tuple(task(n, done=1) for n in names)), "top").lines(80)
+    lines = tables_of(overview(tasks=tuple(task(n, done=1) for n in names)), "top")["tasks"].lines(
+        80
+    )
     places = {width_of(line[: line.index("small")]) for line in lines[1:]}
     assert len(places) == 1
 
@@ -208,7 +207,14 @@ def test_ten_thousand_names_and_a_thousand_workers_make_a_short_page():
     lines = page(many, Events(seq=0), 80)
     assert len(lines) < 80
     assert f"and {10_000 - SHOWN_TASKS} rows of further task names" in " ".join(lines)
-    assert len(workers_table(workers(1_000), "top").sorted("worker").lines(80)) == 1_001
+    assert (
+        len(
+            tables_of(overview(), "top", workers=workers(1_000))["workers"]
+            .sorted("worker")
+            .lines(80)
+        )
+        == 1_001
+    )
 
 
 def test_clusters_show_whether_they_are_embedded_and_their_run():

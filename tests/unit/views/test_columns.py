@@ -20,12 +20,12 @@ from scalable.model.overview import (
 )
 from scalable.quantiles import Quantiles, Sum
 from scalable.views import columns
-from scalable.views.cluster_text import CLUSTER, page
-from scalable.views.columns import TaskRow, tables_of, workers_table
+from scalable.views.cluster_text import CLUSTER, live_lines, page
+from scalable.views.columns import TaskRow, tables_of
 from scalable.views.notebooks import render_overview, render_progress
-from scalable.views.progress import live_lines
+from scalable.views.page import to_json
 from scalable.views.tables import DISPLAYS, KINDS, REPORTS, Column, text_table
-from scalable.watch.dashboard.document import live_document
+from scalable.watch.dashboard.routes import live_document
 
 LISTINGS = {
     name: getattr(columns, name)
@@ -62,14 +62,14 @@ def displayed():
     """Return the text of each display."""
     now = overview()
     answer = {"overview": now.to_dict(), "events": Events(seq=0).to_dict()}
-    top = tables_of(now, Events(seq=0), "top").values()
+    top = tables_of(now, "top").values()
     return {
         "status": render_status(status()),
         "once": "\n".join(page(now, Events(seq=0), 500)),
         "top": "\n".join(line for table in top for line in table.lines(500)),
         "progress": "\n".join(line for line, _ in live_lines([now], 500, 100)),
         "notebook": unescape(render_overview("cluster", "climate", "running", now)),
-        "page": json.dumps(live_document(answer)),
+        "page": to_json(live_document(answer)),
     }
 
 
@@ -82,7 +82,7 @@ def test_the_page_says_how_many_running_tasks_it_shows(running, words):
     assert page["running_shown"] == words
     (table, *more) = page["parts"]["running"]
     assert more == ([{"text": words, "look": "dim"}] if words else [])
-    assert [row["cells"][2] for row in table["table"]["rows"]] == ["-", "9"]
+    assert [row.cells[2] for row in table["table"].rows] == ["-", "9"]
 
 
 @pytest.fixture
@@ -155,8 +155,10 @@ def test_columns_have_names_of_their_own_and_known_kinds_and_displays(name):
 
 
 def test_a_table_is_plain_json_with_numbers_to_sort_by():
-    table = tables_of(overview(), Events(seq=0), "page")["tasks"].to_dict()
-    assert json.loads(json.dumps(table)) == table
+    table = tables_of(overview(), "page")["tasks"].to_dict()
+    again = json.loads(json.dumps(table))
+    assert again["columns"] == table["columns"]
+    assert [tuple(row["values"]) for row in again["rows"]] == [r["values"] for r in table["rows"]]
     (row,) = table["rows"]
     headings = [column["name"] for column in table["columns"]]
     assert row["values"][headings.index("mean_run_time")] == 61.0
@@ -188,7 +190,7 @@ def test_a_report_shows_no_columns_of_zeros():
 
 def test_workers_have_the_columns_of_all_displays():
     for display in DISPLAYS - {"status"}:
-        assert len(workers_table([], display).columns) == 7
+        assert len(tables_of(overview(), display)["workers"].columns) == 7
 
 
 def test_a_table_of_texts_aligns_all_but_named_columns_to_the_right():

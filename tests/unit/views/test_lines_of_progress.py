@@ -4,7 +4,7 @@ import pytest
 from made_overviews import HOSTILE, NOW, overview, pool, task
 
 from scalable.model.overview import PredictedEnd, TaskCounts
-from scalable.views.progress import live_lines, progress_line
+from scalable.views.cluster_text import live_lines, progress_line
 from scalable.views.tables import clock, width_of
 
 

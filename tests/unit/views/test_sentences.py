@@ -14,10 +14,11 @@ from scalable.views.explanation import (
     SlotHolder,
     TaskFacts,
     UnmetNeed,
+    explain_pool,
+    explain_task,
     means_key,
     short_key,
 )
-from scalable.views.reasons import explain_pool, explain_task
 
 
 def managers(state="attached", silent_s=0.5):

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from made_overviews import HOSTILE, NOW, events, failure, overview, pool, task, workers
@@ -10,56 +11,49 @@ from scalable.clusters.discovery import RunningClusters
 from scalable.errors import ClusterError
 from scalable.model.clusters import ClusterStatus
 from scalable.model.overview import Events, RunningTask
-from scalable.views.columns import tasks_table
+from scalable.views.columns import tables_of
 
 pytest.importorskip("textual")
 
 from textual.widgets import Input, Static, TabbedContent
 
-from scalable.watch.top.app import TopApp
-from scalable.watch.top.cluster_screen import Confirm, Details, QuestionScreen, Watched, details_of
-from scalable.watch.top.grid import Grid
+from scalable.watch.top.app import TopApp, Watched, details_of
+from scalable.watch.top.widgets import Confirm, Details, Grid, Question
 
 
 class Made:
-    """A source of overviews that a test makes, and a record of what it was told to do."""
+    """What the application calls, as a test makes it, and a record of what it was told to do."""
 
     def __init__(self, now=None, told=None, staff=None):
         self.overview, self.events = now or overview(), told or events()
         self.staff = workers() if staff is None else staff
         self.error, self.did, self.asked = None, [], []
 
-    def look(self, since):
-        self.asked.append(since)
+    def look(self, name, since):
+        self.asked += [name, since]
         if self.error is not None:
             raise self.error
         return self.overview, self.events if not since else Events(seq=self.events.seq)
 
-    def workers(self):
+    def workers_of(self, name):
         return self.staff
 
-    def explain(self, about):
+    def explain(self, name, about):
         self.asked.append(about)
         return [f"[bold]{about}[/] waits for a slot"]
 
-    def beyond_most(self, counts):
+    def beyond_most(self, name, counts):
         return (9, "max_workers 4") if sum(counts.values()) > 4 else None
 
-    def scale(self, counts):
+    def scale(self, name, counts):
         self.did.append(counts)
 
-    def drain(self, worker):
-        self.did.append(worker)
+    def drain(self, name, workers):
+        self.did += workers
 
-    # As everything that can be watched.
-
-    def living(self):
+    def running_clusters(self):
         made = ClusterStatus("climate", "id-1", "slurm", "hpc", "running", embedded=True)
         return RunningClusters((made,), {"id-1": "run-1"})
-
-    def open(self, name):
-        self.asked.append(name)
-        return self
 
 
 def shown(app):
@@ -85,14 +79,16 @@ def run(source, story, name="climate", every_s=2.0, size=(80, 24)):
     """Run a story with the application; the story gets the pilot."""
 
     async def go():
-        app = TopApp(source, name, every_s=every_s)
+        app = TopApp(name, every_s=every_s)
         app.animation_level = "none"  # each step of an animation draws the whole screen
         async with app.run_test(size=size) as pilot:
             wanted = "run" if name is None else "Tasks: "
             await until(pilot, lambda: wanted in shown(app))
             await story(pilot, app)
 
-    asyncio.run(go())
+    called = {name: getattr(source, name) for name in ("look", "workers_of", "running_clusters")}
+    with mock.patch.multiple("scalable.watch.top.app", control=source, **called):
+        asyncio.run(go())
 
 
 def test_the_first_screen_fits_and_each_tab_shows_its_part():
@@ -148,7 +144,7 @@ def test_rows_are_sorted_turned_filtered_and_chosen_by_pool():
         await until(pilot, lambda: names() == ["fit"])
         assert "only pool small" in shown(app)
         await pilot.press("p", "p", "slash")
-        await until(pilot, lambda: isinstance(app.screen, QuestionScreen))
+        await until(pilot, lambda: isinstance(app.screen, Question))
         await pilot.press(*"SCO", "enter")
         await until(pilot, lambda: names() == ["score"])
 
@@ -179,7 +175,7 @@ def test_a_pool_is_scaled_only_after_a_yes_which_tells_of_the_limit():
 
     async def story(pilot, app):
         await pilot.press("down", "c")  # the row of a task of the pool "big"
-        await until(pilot, lambda: isinstance(app.screen, QuestionScreen))
+        await until(pilot, lambda: isinstance(app.screen, Question))
         assert app.screen.query_one(Input).value == "4"
         await pilot.press("backspace", "7", "enter")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
@@ -199,7 +195,7 @@ def test_the_details_of_a_task_name_its_running_calls():
     other = RunningTask("score-1", "score", "big", "big-7", 1.0)
     watched, now = Watched(), overview(running=(running, other))
     watched.take(now, events())
-    table = tasks_table(now, "top")
+    table = tables_of(now, "top")["tasks"]
     title, parts, about = details_of("tasks", table.rows[0], table, watched)
     assert (title, about) == ("task fit", "fit")
     assert dict(parts)["Longest-running tasks"] == "fit-1 on small-7, for 12.0 s"
@@ -264,6 +260,8 @@ def test_no_name_is_executed_or_breaks_the_screen():
 def test_many_names_and_workers_can_be_scrolled_and_filtered():
     many = overview(tasks=tuple(task(f"name-{n:05d}", done=n) for n in range(1_100)))
 
+    source = Made(many, staff=workers(300))
+
     async def story(pilot, app):
         grid = app.screen.query_one("#tasks", Grid)
         assert "100 more rows" in shown(app)
@@ -278,11 +276,11 @@ def test_many_names_and_workers_can_be_scrolled_and_filtered():
         await pilot.press("end")
         await until(pilot, lambda: "small-0299" in shown(app))
         app.screen._look()  # a further look keeps the place
-        looks = len(app.screen._source.asked)
-        await until(pilot, lambda: len(app.screen._source.asked) > looks)
+        looks = len(source.asked)
+        await until(pilot, lambda: len(source.asked) > looks)
         assert app.screen.query_one("#workers", Grid).chosen.cells[0] == "small-0299"
 
-    run(Made(many, staff=workers(300)), story)
+    run(source, story)
 
 
 def test_without_a_name_all_that_live_are_listed_and_enter_opens_one():

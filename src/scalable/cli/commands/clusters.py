@@ -91,7 +91,7 @@ def explain_command(name: str | None, about: str | None, *, output: Output) -> R
         output.note(f"cluster {cluster!r}:")
     found = explain(cluster, about)
     for task in found.tasks:
-        if task.state is State.UNKNOWN:
+        if task.state == State.UNKNOWN:
             raise ClusterError(task.sentence, hint=task.advice)
     lines: list[str] = []
     for each in found:

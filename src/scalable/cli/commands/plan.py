@@ -109,9 +109,9 @@ def plan_result(
     plan: Plan, scripts: Mapping[str, str] | None = None, *, front: bool = False
 ) -> Result:
     """Return a result with a plan, its workers' scripts and, if ``front``, its alternatives."""
-    from scalable.runs.report.plans import draw_front, render_plan
+    from scalable.runs.report.plans import draw_front, plan_json, render_plan
 
-    document = plan.to_dict()
+    document = plan_json(plan)
     shown = [f"\n{draw_front(plan)}\n"] if front and plan.front else []
     shown += [f"\nScript of {tag}:\n{text}" for tag, text in (scripts or {}).items()]
     more = {"scripts": dict(scripts)} if scripts else {}

@@ -19,7 +19,6 @@ from scalable.providers.registry import provider_traits
 from scalable.session.request import Request
 from scalable.views.tables import text_table
 
-_WIDTH = 100
 _HEADER = ("for", "machine", "workers", "an hour", "spot", "prices of", "date")
 _FROM = {"manifest": "", "table": "the prices in this package, as published at "}
 
@@ -45,7 +44,7 @@ def command(manifest: Path | None, target: str | None, *, output: Output) -> Res
         lines.append("No price is known: write `prices` or `price_per_core_hour` in the target.")
     else:
         rows = [_row(name, rate.price, rate.units) for name, rate in rates]
-        lines += [*text_table(_HEADER, rows).lines(_WIDTH), ""]
+        lines += [*text_table(_HEADER, rows).lines(), ""]
         for origin in dict.fromkeys(_origin(rate.price) for _, rate in rates):
             lines += textwrap.wrap(origin, 100, subsequent_indent="  ", break_long_words=False)
     lines += [line for text in old for line in textwrap.wrap(text, 100)]

@@ -9,12 +9,11 @@ import click
 from scalable import settings
 from scalable.cli.options import Command, runs_dir_option
 from scalable.cli.output import Result
+from scalable.runs.failed import causes, failed_json, render_failed
 from scalable.runs.overview import find_run
 from scalable.runs.reading import read_run
 from scalable.runs.report.comparison import render_two_runs
-from scalable.runs.report.human import failed_json, render_failed, render_human
 from scalable.runs.report.run_report import report_on
-from scalable.runs.summary import summarize
 
 HTML = "html"
 _SUFFIXES = frozenset({".html", ".htm"})
@@ -53,7 +52,6 @@ def command(  # noqa: PLR0913 - what a user may say
     where = (runs_dir or settings.runs_dir()).absolute()
     suffix = "" if destination is None else destination.suffix.lower()
     as_page = form == HTML or (form is None and suffix in _SUFFIXES)
-    as_json = form == "json" or (form != "human" and suffix == ".json")
     if compare is not None:
         if as_page:
             raise click.UsageError("a comparison cannot be shown as HTML: leave out --format html")
@@ -67,9 +65,7 @@ def command(  # noqa: PLR0913 - what a user may say
     if failed:
         if as_page:
             raise click.UsageError("--failed has no HTML output: leave out --format html")
-        return Result(render_failed(record, every=every), failed_json(record))
-    if as_page:
-        return Result(report_on(record).to_html(), {})
-    if as_json:
-        return Result("", report_on(record).to_dict())
-    return Result(render_human(summarize(record)), {})
+        found, run_id = causes(record.failures), str(record.run.get("run_id") or record.path.name)
+        return Result(render_failed(run_id, found, every=every), failed_json(run_id, found))
+    report = report_on(record)
+    return Result(report.to_html() if as_page else str(report), report.to_dict())

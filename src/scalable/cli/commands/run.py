@@ -33,10 +33,9 @@ from scalable.records import ClusterDirectory, find
 from scalable.runs.directory import EndStatus, amend_status, require_writable
 from scalable.runs.overview import LATEST
 from scalable.runs.reading import RunPart, read_run
-from scalable.runs.report.human import render_human
 from scalable.runs.report.plans import after_startup
+from scalable.runs.report.run_report import RunReport, report_on
 from scalable.runs.streams import StoredRows, stream_path
-from scalable.runs.summary import Summary, summarize
 from scalable.session.displays import Display, LiveDisplay
 from scalable.session.request import Request
 from scalable.units import format_duration
@@ -404,23 +403,23 @@ def _reports(
     """Return the runs' reports, and store the script's exit code in those that it finished.
     With an ``attached`` detached cluster, whose run continues, only ``part`` of that run is shown.
     """
-    summaries: list[Summary] = []
+    reports: list[RunReport] = []
     failed: EndStatus = "cancelled" if code == _INTERRUPTED else "failed"
     for run in runs:
         try:
             if part is not None and run == part.path:
-                summaries.append(_summary_of(part, failed if code else "completed", code))
+                reports.append(_report_of(part, failed if code else "completed", code))
                 continue
             # Its session was closed normally.
             if code and not attached and read_run(run).status == "completed":
                 amend_status(run, failed, code)
-            summaries.append(summarize(read_run(run)))
+            reports.append(report_on(read_run(run)))
         except RunError as error:
             output.note(f"could not create a report of {run}: {error}")
     if not runs:
         output.note("no run was recorded")
-    data = {"exit_code": code, "reports": [summary.to_dict() for summary in summaries]}
-    return [render_human(summary) for summary in summaries], data
+    data = {"exit_code": code, "reports": [report.summary.to_dict() for report in reports]}
+    return [str(report) for report in reports], data
 
 
 def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
@@ -430,9 +429,9 @@ def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
     return StoredRows(stream_path(run, "remembered"))
 
 
-def _summary_of(part: RunPart, status: EndStatus, code: int) -> Summary:
-    """Return the summary of the script's part of a run, after its last tasks were recorded."""
+def _report_of(part: RunPart, status: EndStatus, code: int) -> RunReport:
+    """Return the report of the script's part of a run, after its last tasks were recorded."""
     deadline = time.monotonic() + _RECORDED_S
     while not part.has_ended() and time.monotonic() < deadline:
         time.sleep(_RECORDED_S / 20)
-    return summarize(part.read(status, code))
+    return report_on(part.read(status, code))

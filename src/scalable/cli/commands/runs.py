@@ -91,7 +91,7 @@ def _rendered(runs: Sequence[RunOverview]) -> str:
             None
             if run.cost is None
             else f"{format_amount(run.cost, run.currency or '')} {run.currency or ''}".strip(),
-            run.calls,
+            run.tasks,
             run.failed,
         )
         for run in runs

@@ -15,10 +15,6 @@ from scalable.errors import ClusterError
 from scalable.records import find
 from scalable.views.cluster_text import page
 from scalable.views.columns import clusters_table
-from scalable.watch.top.source import AllClusters
-
-#: Width in columns of printed output.
-WIDTH = 100
 
 
 @click.command(cls=Command)
@@ -36,13 +32,13 @@ def command(name: str | None, *, once: bool, output: Output) -> Result | None:
     if name is not None:
         overview, events = look(name)
         told = {"decisions": list(events.decisions), "failures": list(events.failures)}
-        text = "\n".join(page(overview, events, WIDTH)) + "\n"
+        text = "\n".join(page(overview, events)) + "\n"
         return Result(text, {**overview.to_dict(), **told})
     living = running_clusters()
     for error in living.errors:
         output.warn(error)
     table = clusters_table(living.clusters, living.runs, time.time(), "once")
-    lines = table.lines(WIDTH) if table.rows else [table.empty]
+    lines = table.lines() if table.rows else [table.empty]
     rows = [{**s.to_dict(), "run": living.runs.get(s.id)} for s in living.clusters]
     data = {"clusters": rows, "errors": list(living.errors)}
     return Result("\n".join(lines) + "\n", data)
@@ -61,4 +57,4 @@ def _run(name: str | None) -> None:
         find(name)
     from scalable.watch.top.app import TopApp
 
-    TopApp(AllClusters(), name).run()
+    TopApp(name).run()

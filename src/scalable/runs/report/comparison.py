@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,13 +12,13 @@ from scalable.model import MemoryAdvice
 from scalable.model.codec import Noun
 from scalable.model.plan import confidence_in_words
 from scalable.planning.notices import memory_in_words
-from scalable.runs.report.advice import memory_advice
 from scalable.runs.report.environment import Environment
-from scalable.runs.report.usage import LONGEST_NAME, WIDTH, PoolUse
+from scalable.runs.report.usage import LONGEST_NAME, PoolUse, memory_advice
 from scalable.runs.streams import mapping, number
 from scalable.runs.summary import Summary
 from scalable.units import format_amount, format_bytes, format_duration
 from scalable.views.columns import TaskRow
+from scalable.views.page import Piece, text_of
 from scalable.views.tables import Table, fitted, text_table
 
 #: A prediction counts as correct if actual value / predicted value is in this range.
@@ -36,7 +36,7 @@ class Pair(NamedTuple):
 class TaskComparison:
     """Comparison of the tasks of one name."""
 
-    calls: Pair
+    tasks: Pair
     mean_s: Pair
     #: 80 % quantile of the running time of a task.
     q80_s: Pair
@@ -125,8 +125,25 @@ def compare_with_plan(
     )
 
 
-def comparison_tables(comparison: Comparison) -> list[tuple[str, Table]]:
-    """Return a comparison as tables with titles, of which the first is empty."""
+#: Title of a table, attribute of :class:`TaskComparison`, and format.
+_OF_TASKS = (
+    ("Tasks", "tasks", "{:.0f}".format),
+    ("Mean time of a task", "mean_s", format_duration),
+    ("80 % of tasks within", "q80_s", format_duration),
+    ("Peak memory of 95 % of tasks", "memory", format_bytes),
+)
+
+
+def compared(comparison: Comparison, most: int | None = None) -> Iterator[Piece]:
+    """Yield what was planned, how good the prediction was, and tables with ``most`` rows."""
+    plan = comparison.objective or "the counts of the manifest"
+    policy = f", policy {comparison.policy}" if comparison.policy else ""
+    held = {True: "yes", False: "no", None: "not known"}[comparison.within]
+    confidence = comparison.confidence
+    said = "" if confidence is None else f" (confidence was {confidence_in_words(confidence)})"
+    within = f"Within {_BAND[0]:g} to {_BAND[1]:g} times the predicted time"
+    yield {"text": one_line(f"Plan: {plan}{policy}")}
+    yield {"text": f"{within}: {held}{said}"}
     price = partial(format_amount, unit=comparison.currency)
     rows = [
         ("time", comparison.time_s, format_duration),
@@ -136,64 +153,24 @@ def comparison_tables(comparison: Comparison) -> list[tuple[str, Table]]:
         *((f"workers of {tag}", p, "{:.0f}".format) for tag, p in comparison.workers.items()),
     ]
     known = [row for row in rows if row[0] == "time" or row[1] != (None, None)]
-    tables = [("", _pairs(("", "predicted", "actual"), known))]
-    for title, _, key, show in _OF_TASKS:
+    yield {"table": _pairs(("", "predicted", "actual"), known[:most])}
+    for title, key, show in _OF_TASKS:
         pairs = [(name, getattr(task, key), show) for name, task in comparison.tasks.items()]
         if any(pair != (None, None) for _, pair, _ in pairs):
-            tables.append((title, _pairs(("task", "predicted", "actual"), pairs)))
-    return tables
-
-
-#: Title of a table, heading of a column, attribute of :class:`TaskComparison`, and format.
-_OF_TASKS = (
-    ("Tasks:", "tasks", "calls", "{:.0f}".format),
-    ("Mean time of a task:", "mean", "mean_s", format_duration),
-    ("80 % of tasks within:", "80 %", "q80_s", format_duration),
-    ("Peak memory of 95 % of tasks:", "95 % of memory", "memory", format_bytes),
-)
-
-
-def tasks_compared(comparison: Comparison) -> Table:
-    """Return the comparison of the tasks as one table with two columns for each fact."""
-    headings = [f"{heading}{which}" for _, heading, _, _ in _OF_TASKS for which in (", plan", "")]
-    rows = [
-        (
-            fitted(name, LONGEST_NAME),
-            *(
-                cell
-                for _, _, key, show in _OF_TASKS
-                for cell in _cells(getattr(task, key), show)[:2]
-            ),
-        )
-        for name, task in comparison.tasks.items()
-    ]
-    return text_table(("task", *headings), rows, empty="no tasks")
-
-
-def plan_in_words(comparison: Comparison) -> list[str]:
-    """Return sentences about the plan and how good its prediction was."""
-    plan = comparison.objective or "the counts of the manifest"
-    policy = f", policy {comparison.policy}" if comparison.policy else ""
-    held = {True: "yes", False: "no", None: "not known"}[comparison.within]
-    confidence = comparison.confidence
-    said = "" if confidence is None else f" (confidence was {confidence_in_words(confidence)})"
-    return [
-        "Plan:   " + one_line(f"{plan}{policy}"),
-        f"Within {_BAND[0]:g} to {_BAND[1]:g} times the predicted time: {held}{said}",
-    ]
+            yield {"title": title}
+            yield {"table": _pairs(("task", "predicted", "actual"), pairs[:most])}
 
 
 def render_comparison(comparison: Comparison) -> str:
     """Return a comparison as plain text with a final newline."""
-    lines = [
-        f"Run {one_line(comparison.run_id)}: {one_line(comparison.status)}",
-        *plan_in_words(comparison),
+    advice = [memory_in_words(each) for each in comparison.memory_advice]
+    pieces: list[Piece] = [
+        {"block": f"Run {one_line(comparison.run_id)}: {one_line(comparison.status)}"},
+        *compared(comparison),
     ]
-    for title, made in comparison_tables(comparison):
-        lines += ["", *([title] if title else []), *made.lines(WIDTH)]
-    for advice in comparison.memory_advice:
-        lines += ["", memory_in_words(advice)]
-    return "\n".join(lines) + "\n"
+    if advice:
+        pieces += [{"title": "Advice"}, {"list": advice}]
+    return text_of(pieces)
 
 
 _Rows = Sequence[tuple[str, tuple[Any, Any], Any]]
@@ -217,7 +194,7 @@ def _task(expected: Mapping[str, Any], actual: TaskRow | None) -> TaskComparison
     spread = None if actual is None else actual.quantiles.get("duration_s")
     memory = None if actual is None else actual.quantiles.get("peak_memory")
     return TaskComparison(
-        calls=Pair(number(expected.get("calls")), ran),
+        tasks=Pair(number(expected.get("calls")), ran),
         mean_s=Pair(number(expected.get("mean_s")), None if spread is None else spread.mean),
         q80_s=Pair(number(expected.get("q80_s")), None if spread is None else spread.q80),
         memory=Pair(number(expected.get("memory")), None if memory is None else memory.q95),
@@ -248,7 +225,7 @@ def values_of(
         "duration_s": summary.duration_s,
         "time_s": summary.time_s,
         "startup_s": summary.startup_s,
-        "calls": sum(summary.tasks.values()),
+        "tasks": sum(summary.tasks.values()),
         "failed": summary.tasks.get("failed", 0),
         "manifest": environment.manifest_lock,
     }
@@ -267,7 +244,7 @@ def render_two_runs(rows: Mapping[str, tuple[Any, Any]]) -> str:
     one, other = (one_line(run) for run in rows["run"])
     shown = [_shown(name, pair) for name, pair in rows.items() if name != "run"]
     lines = [f"First:  {one}", f"Second: {other}", ""]
-    lines += _pairs(("", "first", "second"), shown[:_ROWS]).lines(WIDTH)
+    lines += _pairs(("", "first", "second"), shown[:_ROWS]).lines()
     if len(shown) > _ROWS:
         lines.append(f"  and {len(shown) - _ROWS} more rows (see the JSON form)")
     return "\n".join(lines) + "\n"
@@ -288,4 +265,4 @@ def _shown(name: str, pair: tuple[Any, Any]) -> tuple[str, tuple[Any, Any], Any]
         return f"{_SECONDS[key]}{of}{rest}", pair, format_duration
     if name.startswith("cost in "):
         return name, pair, partial(format_amount, unit=name.removeprefix("cost in "))
-    return "tasks" if name == "calls" else name, pair, str
+    return name, pair, str

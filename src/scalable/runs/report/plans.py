@@ -8,7 +8,6 @@ import dataclasses
 import json
 import math
 import os
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,10 @@ from scalable.files import write_whole
 from scalable.model import FrontPoint, Plan
 from scalable.model.plan import confidence_in_words
 from scalable.units import counted, format_amount, format_duration
+from scalable.views.notebooks import in_notebook, limited
+from scalable.views.page import Piece, text_of
 from scalable.views.tables import Table, text_table
-from scalable.views.templates import in_notebook
 
-#: Maximum width of the reasons in columns.
-WIDTH = 100
 #: Maximum number of characters of the worker counts in the short form of a plan.
 _REPR = 80
 
@@ -34,7 +32,7 @@ class ShownPlan(Plan):
         An existing file is replaced. ``session.start(path)`` and ``scalable run --plan`` read the
         file.
         """
-        write_whole(Path(path).resolve(), json.dumps(self.to_dict(), indent=2) + "\n")
+        write_whole(Path(path).resolve(), json.dumps(plan_json(self), indent=2) + "\n")
         return Path(path)
 
     def __str__(self) -> str:
@@ -60,16 +58,16 @@ def shown_plan(plan: Plan) -> ShownPlan:
 def render_plan(plan: Plan) -> str:
     """Return a plan as text."""
     tasks = [f"  {task} -> {tag}" for task, tag in plan.task_to_component.items()]
-    lines = [
-        *(line for name, words in _facts(plan) for line in _wrapped(f"{name + ':':<11}", words)),
-        "",
-        "Workers:",
-        *_pools(plan, "tag").lines(WIDTH),
-        *(["", "Tasks:", *tasks] if tasks else []),
-        *(["", "Why:"] if plan.reasons else []),
-        *(line for reason in plan.reasons for line in _wrapped("  - ", reason)),
+    pieces: list[Piece] = [
+        {"facts": list(_facts(plan)), "wide": 11},
+        {"title": "Workers"},
+        {"table": _pools(plan, "tag")},
     ]
-    return "\n".join(lines) + "\n"
+    if tasks:
+        pieces += [{"title": "Tasks"}, {"block": "\n".join(tasks)}]
+    if plan.reasons:
+        pieces += [{"title": "Why"}, {"list": plan.reasons}]
+    return text_of(pieces)
 
 
 def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -94,17 +92,6 @@ def _pools(plan: Plan, heading: str) -> Table:
     return text_table((heading, "workers", "cpus", "memory", "gpus"), rows, empty="no pools")
 
 
-def _wrapped(first: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _time(plan: Plan) -> str:
     """Return the predicted time of the tasks. The start-up before them is shown apart."""
     if plan.predicted_time_s is None or plan.predicted_interval_s is None:
@@ -112,6 +99,16 @@ def _time(plan: Plan) -> str:
     seconds = (plan.predicted_time_s, *plan.predicted_interval_s)
     about, low, high = (format_duration(after_startup(plan, value)) for value in seconds)
     return f"about {about}, {low} to {high} (confidence {confidence_in_words(plan.confidence)})"
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """Return a plan as JSON, with its time after the start-up, which texts and reports show."""
+    seconds, ends = plan.predicted_time_s, plan.predicted_interval_s
+    return {
+        **plan.to_dict(),
+        "time_s": None if seconds is None else after_startup(plan, seconds),
+        "interval_s": None if ends is None else [after_startup(plan, end) for end in ends],
+    }
 
 
 def after_startup(plan: Plan, seconds: float) -> float:
@@ -150,17 +147,21 @@ def plan_html(plan: Plan) -> str:
     """Return a plan as HTML."""
     pools, tasks = _pools(plan, "pool"), _tasks(plan)
     headings = ("workers", "time", "80 %", "cost", "80 % of cost")
-    return in_notebook(
-        "plan.html",
-        target=plan.target_name,
-        facts=[(name, words[:12] if name == "Digest" else words) for name, words in _facts(plan)],
-        pools=pools.first(_ROWS),
-        more_pools=max(0, len(pools.rows) - _ROWS),
-        tasks=tasks.first(_ROWS),
-        more_tasks=max(0, len(tasks.rows) - _ROWS),
-        choices=text_table(headings, front_rows(plan), empty="no choices"),
-        reasons=plan.reasons[:_REASONS],
-    )
+    choices = text_table(headings, front_rows(plan), empty="no choices")
+    facts = [(name, words[:12] if name == "Digest" else words) for name, words in _facts(plan)]
+    pieces: list[Piece] = [
+        {"head": ("Plan for", plan.target_name, "", "")},
+        {"facts": facts},
+        limited(pools, _ROWS, "pool"),
+        *([limited(tasks, _ROWS, "task")] if tasks.rows else []),
+    ]
+    if choices.rows:
+        shown = [{"table": choices}, {"text": _FOUR_OF_FIVE}]
+        pieces.append({"details": "Choices of time and cost", "open": True, "pieces": shown})
+    if plan.reasons:
+        why = [{"list": plan.reasons[:_REASONS]}]
+        pieces.append({"details": "Why", "open": True, "pieces": why})
+    return in_notebook(pieces)
 
 
 def _tasks(plan: Plan) -> Table:
@@ -183,6 +184,7 @@ _ACROSS, _UP = 60, 12
 _WIDE = 20.0
 _LISTED = 12
 _CHOSEN = "@ "
+_FOUR_OF_FIVE = "80 %: in four of five cases, time and cost are at most this."
 
 
 def draw_front(plan: Plan) -> str:
@@ -206,7 +208,7 @@ def draw_front(plan: Plan) -> str:
             "",
             *_front_lines(plan),
             "",
-            "  80 %: in four of five cases, time and cost are at most this.",
+            f"  {_FOUR_OF_FIVE}",
         ]
     )
 
@@ -224,7 +226,7 @@ def _front_lines(plan: Plan) -> list[str]:
     rows, unit, wide = front_rows(plan), _unit(plan), len(_CHOSEN)
     head, *lines = text_table(
         ("workers", "time", "80 %", unit, "80 %"), [(row[0][wide:], *row[1:]) for row in rows]
-    ).lines(WIDTH)
+    ).lines()
     marked = [f"  {row[0][:wide]}{line[2:]}" for row, line in zip(rows, lines, strict=True)]
     return [head.replace("workers", "workers" + " " * wide, 1), *marked]
 

@@ -1,50 +1,56 @@
-"""`RunReport`: a run for the terminal, for notebooks and for files."""
+"""`RunReport`: a run for the terminal, for notebooks and for files.
+The page of a report is that of the dashboard with its data: one self-contained file. All strings of
+the run are in a block of data, which the page draws as text. Its policy forbids all requests, and
+all scripts and styles but its own.
+"""
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
+import html
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from scalable.errors import RunError
 from scalable.files import write_whole
 from scalable.harmless import one_line
-from scalable.runs.calls import Chain, RecordedTasks, presences
-from scalable.runs.failed import FailureCause
+from scalable.palette import css_variables
+from scalable.runs.calls import Chain, Presence, RecordedTasks, Span, presences
+from scalable.runs.failed import FailureCause, cut, first_line
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.advice import advise
 from scalable.runs.report.comparison import (
     Comparison,
     compare_with_plan,
-    comparison_tables,
-    plan_in_words,
-    tasks_compared,
+    compared,
     values_of,
 )
 from scalable.runs.report.environment import Environment, environment_of, most_workers
-from scalable.runs.report.human import render_human, said_cost, said_moment, said_status, said_time
-from scalable.runs.report.page import render_page, render_part
 from scalable.runs.report.timeline import make_timeline
 from scalable.runs.report.usage import (
     LONGEST_NAME,
     POOLS_OF_RUN,
     PoolUse,
+    advise,
     charts_of,
     decisions_of_run,
-    lost_in_words,
     pool_uses,
     task_rows,
-    workers_of_run,
 )
 from scalable.runs.streams import number
-from scalable.runs.summary import Summary, counts_of, epoch, summary_of
+from scalable.runs.summary import CostSummary, Summary, counts_of, epoch, summary_of
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import cache_in_words, reasons_in_words
-from scalable.views.columns import TASKS
-from scalable.views.page import Piece, failure, progress, table
-from scalable.views.tables import fitted, text_table
+from scalable.views.columns import TASKS, parts_of
+from scalable.views.explanation import short_key
+from scalable.views.page import Piece, failure, progress, table, text_of, to_json
+from scalable.views.tables import WIDTH, counts_in_words, fitted, money, text_table
 
 #: Version of the JSON report. It increases when a key is removed or changes its meaning.
 VERSION = 1
@@ -54,6 +60,9 @@ _POOLS, _DECISIONS, _RESULTS = 60, 200, 100
 _CAUSES, _OPENED, _NAMED = 50, 3, 5
 #: Maximum number of task names with rows, and of characters of a string of several lines.
 _TASKS, _BLOCK = 500, 4_000
+#: Maximum numbers in a terminal: of decisions and causes of failures, task names, and keys of tasks
+#: that ran again.
+_SHOWN, _SHOWN_NAMES, _SHOWN_RERUNS = 10, 30, 3
 
 
 @dataclass(frozen=True)
@@ -63,10 +72,11 @@ class RunReport:
     summary: Summary
     #: Predictions of the plan next to the actual values.
     planned: Comparison
-    #: Workers over time, as plain values.
-    timeline: Mapping[str, Any] = field(default_factory=dict)
     #: Start and finish in epoch seconds.
-    within: tuple[float, float] = (0.0, 0.0)
+    within: tuple[float, float]
+    #: Tasks on workers, and the workers.
+    spans: Sequence[Span] = ()
+    present: Sequence[Presence] = ()
     pools: tuple[PoolUse, ...] = ()
     #: Longest chain of tasks that waited for each other, or None.
     chain: Chain | None = None
@@ -78,6 +88,11 @@ class RunReport:
     def causes(self) -> tuple[FailureCause, ...]:
         """Most frequent causes of failures."""
         return self.summary.failures[:_CAUSES]
+
+    @property
+    def timeline(self) -> dict[str, Any]:
+        """Workers over time, as plain values."""
+        return make_timeline(self.spans, self.present, self.summary.scaling_changes, self.within)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report, without the timeline, as a versioned JSON value."""
@@ -111,7 +126,7 @@ class RunReport:
         return {n: p for n, p in rows.items() if not (n.startswith(same) and p[0] == p[1])}
 
     def __str__(self) -> str:
-        return render_human(self.summary)
+        return render_text(self)
 
     def __repr__(self) -> str:
         return f"<RunReport of {self.summary.run_id}: {self.summary.status}>"
@@ -128,15 +143,16 @@ def report_on(record: RunRecord) -> RunReport:
     starts = [span.begin for span in spans] + [worker.begin for worker in present]
     first = min(starts if began is None else [began, *starts], default=until)
     within = (first, max(first, until))
-    pools = pool_uses(record, calls, spans, present, within, summary.cost)
+    pools = pool_uses(record, calls, spans, present, within, summary)
     chain = calls.longest_chain()
     environment = environment_of(record)
     most = most_workers(environment.manifest, summary.target)
     return RunReport(
         summary=summary,
         planned=compare_with_plan(record.plan, summary, pools),
-        timeline=make_timeline(spans, present, record.scaling, within),
         within=within,
+        spans=spans,
+        present=present,
         pools=pools,
         chain=chain,
         environment=environment,
@@ -154,76 +170,82 @@ def compare(record: RunRecord) -> Comparison:
 
 
 def _pool(use: PoolUse) -> dict[str, Any]:
-    values = {**asdict(use), "share": use.share}
-    return {k: value for k, value in values.items() if k not in ("connected", "busy", "queued")}
+    left_out = ("connected", "busy", "queued", "numbers")
+    return {k: v for k, v in asdict(use).items() if k not in left_out} | {"share": use.share}
 
 
-# The page -----------------------------------------------------------------------------------------
+# What a report shows, on its page and in a terminal -----------------------------------------------
+
+_NOT_CLOSED = {
+    "interrupted": "its process stopped without closing the run; the record is incomplete",
+    "running": "the record is incomplete",
+}
 
 
-def document_of(report: RunReport) -> dict[str, Any]:
-    """Return what the page draws of a report."""
-    summary, (first, last) = report.summary, report.within
-    tasks = TASKS.table(task_rows(summary)[:_TASKS], "report")
-    others = sum(cause.count for cause in summary.failures[_CAUSES:])
-    return {
-        "live": False,
-        "name": f"Run {fitted(summary.run_id, LONGEST_NAME)}",
-        "state": {"text": said_status(summary), "look": _look(summary)},
-        "error": (summary.error or "")[:_BLOCK],
-        "start": first,
-        "at": last,
-        "progress": progress(counts_of(summary.tasks), _facts(report)),
-        "parts": {
-            "plan": list(_plan(report.planned)),
-            "advice": list(_advice(report)),
-            "pools": table(POOLS_OF_RUN.table(report.pools[:_POOLS], "report")),
-            "tasks": [*table(tasks, filter=True), *_cached(summary)],
-            "decisions": list(_decisions(summary, first)),
-            "workers": list(_workers(summary)),
-            "environment": list(_environment(report)),
-        },
-        "timeline": report.timeline,
-        "charts": charts_of(report.pools, last - first),
-        "failures": [_failure(place, cause) for place, cause in enumerate(report.causes)],
-        "other_failures": f"And {others} failures with other causes, in failures.jsonl."
-        if others
-        else "",
-    }
+def said_status(summary: Summary) -> str:
+    """Return the status of a run with remarks."""
+    failed = summary.tasks.get("failed", 0)
+    status = fitted(summary.status, WIDTH // 2)
+    if summary.status == "completed" and failed:
+        status += f" with {counted(failed, 'failure')}"
+    remarks = []
+    if summary.status in _NOT_CLOSED:
+        remarks.append(_NOT_CLOSED[summary.status])
+    if summary.exit_code:
+        remarks.append(f"exit code {summary.exit_code}")
+    return status + (f" ({'; '.join(remarks)})" if remarks else "")
 
 
-def _look(summary: Summary) -> str:
-    if summary.status == "failed":
-        return "bad"
-    whole = summary.status == "completed" and not summary.failures
-    return "good" if whole and not summary.tasks.get("failed") else "warn"
+def said_moment(text: str | None) -> str:
+    """Return a recorded time in a form such as ``2026-01-01 00:00:00 UTC``."""
+    try:
+        return f"{datetime.fromisoformat(text or ''):%Y-%m-%d %H:%M:%S %Z}".rstrip()
+    except ValueError:
+        return "not known"
 
 
-def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    summary = report.summary
+def said_time(summary: Summary) -> str:
+    """Return the time of a run's tasks, as plans predict it, its start-up, and its session."""
+    session = "not known"
+    if summary.duration_s is not None:
+        session = format_duration(summary.duration_s)
+        session += "" if summary.ended_at else " up to the last record"
+    if summary.time_s is None or summary.startup_s is None:
+        return f"no task finished (session {session})"
+    time, startup = (format_duration(value) for value in (summary.time_s, summary.startup_s))
+    return f"{time} (start-up {startup}, session {session})"
+
+
+def said_cost(cost: CostSummary) -> str:
+    """Return the actual cost of a run with its parts, the planned cost, and the budget."""
+    share = round(100 * cost.idle / cost.actual) if cost.actual else 0
+    planned = "not planned" if cost.planned is None else f"planned {money(cost.planned)}"
+    if cost.planned_interval is not None:
+        planned += ", {} to {}".format(*map(money, cost.planned_interval))
+    budget = "" if cost.budget is None else f"; budget {money(cost.budget)}"
+    parts = dict(cost.by_manager) if len(cost.by_manager) > 1 else {}
+    parts |= {"scheduler": cost.scheduler} if cost.scheduler else {}
+    of = ", ".join(f"{one_line(name)} {money(paid)}" for name, paid in parts.items())
+    said = f"{money(cost.actual)} {cost.currency}, {money(cost.idle)} idle ({share} %)"
+    return f"{said}; {planned}{budget}{f'; of it, {of}' if of else ''}"
+
+
+def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
+    yield "Project", fitted(summary.project, LONGEST_NAME)
+    provider = f" (provider {summary.provider})" if summary.provider else ""
+    yield "Target", fitted(summary.target + provider, LONGEST_NAME)
+    yield "Started", said_moment(summary.started_at)
     yield "Time", said_time(summary)
+
+
+def _more_facts(summary: Summary) -> Iterator[tuple[str, str]]:
     if summary.cost is not None:
         yield "Cost", said_cost(summary.cost)
-    yield "Started", said_moment(summary.started_at)
-    workers = sum(pool.started for pool in summary.workers.values())
-    yield "Workers", counted(workers, "worker")
-    yield "Project", fitted(summary.project, LONGEST_NAME)
-    provider = f" ({summary.provider})" if summary.provider else ""
-    yield "Target", fitted(summary.target + provider, LONGEST_NAME)
-    if summary.reruns:
+    if keys := summary.reruns:
+        more = f" and {len(keys) - _SHOWN_RERUNS} more" if len(keys) > _SHOWN_RERUNS else ""
+        shown = ", ".join(short_key(one_line(key)) for key in keys[:_SHOWN_RERUNS])
         reasons = reasons_in_words(summary.rerun_reasons)
-        yield "Ran again", f"{counted(len(summary.reruns), 'task')}: {reasons}"
-    if summary.remembered:
-        yield "Cached results", cache_in_words(summary.remembered)
-
-
-def _plan(planned: Comparison) -> Iterator[Piece]:
-    for sentence in plan_in_words(planned):
-        yield {"text": sentence}
-    _, whole = comparison_tables(planned)[0]
-    yield {"table": whole.first(_TASKS).to_dict()}
-    if planned.tasks:
-        yield from table(tasks_compared(planned).first(_TASKS))
+        yield "Ran again", f"{counted(len(keys), 'task')} ({shown}{more}): {reasons}"
 
 
 def _advice(report: RunReport) -> Iterator[Piece]:
@@ -240,7 +262,7 @@ def _advice(report: RunReport) -> Iterator[Piece]:
         yield {
             "text": one_line(
                 "Longest chain of tasks that waited for each other: "
-                f"{counted(report.chain.calls, 'task')}, "
+                f"{counted(report.chain.tasks, 'task')}, "
                 f"{format_duration(report.chain.seconds)}: {names}{more}."
             )
         }
@@ -257,20 +279,86 @@ def _cached(summary: Summary) -> Iterator[Piece]:
         yield from table(text_table(headings, rows, left=headings[2:], empty="all were hits"))
 
 
-def _decisions(summary: Summary, first: float) -> Iterator[Piece]:
-    made = decisions_of_run(summary.scaling_changes, first)
-    if not made.rows:
+def _decisions(report: RunReport, most: int, left_out: Collection[str]) -> Iterator[Piece]:
+    scaling, changes = report.summary.scaling, report.summary.scaling_changes
+    events = ", ".join(f"{count} {name.replace('_', '-')}" for name, count in scaling.items())
+    yield {"title": f"Scaling events: {events}"}
+    if not changes:
         yield {"text": "The desired numbers of workers did not change."}
-        return
-    yield {"table": made.last(_DECISIONS).to_dict()}
-    if (more := len(made.rows) - _DECISIONS) > 0:
+    made = decisions_of_run(
+        (row for row in changes if row.get("source") not in left_out), report.within[0]
+    )
+    if made.rows:
+        yield {"table": made.last(most)}
+    if (more := len(made.rows) - most) > 0:
         yield {"text": f"{more} earlier decisions are in scaling.jsonl."}
 
 
-def _workers(summary: Summary) -> Iterator[Piece]:
-    yield from table(workers_of_run(summary, "report").first(_POOLS))
-    if lost := lost_in_words(summary):
+def _pools(report: RunReport, display: str) -> Iterator[Piece]:
+    yield from table(POOLS_OF_RUN.table(report.pools[:_POOLS], display))
+    pools = report.summary.workers.items()
+    lost = [
+        one_line(f"Lost workers of {tag}: {reasons_in_words(pool.lost_reasons)}")
+        for tag, pool in pools
+        if pool.lost
+    ]
+    if lost:
         yield {"list": lost[:_POOLS]}
+
+
+def _results(summary: Summary) -> Iterator[Piece]:
+    facts = []
+    for each in summary.artifacts[:_RESULTS]:
+        size = number(each.get("bytes"))
+        shown = "" if size is None else f" ({format_bytes(size)})"
+        where = one_line(str(each.get("path") or each.get("uri") or "unknown location"))
+        facts.append((fitted(each.get("name") or "unnamed", WIDTH // 2), where + shown))
+    if facts:
+        yield {"facts": facts, "whole": True}
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+def document_of(report: RunReport) -> dict[str, Any]:
+    """Return what the page draws of a report."""
+    summary, (first, last) = report.summary, report.within
+    tasks = TASKS.table(task_rows(summary)[:_TASKS], "report")
+    others = sum(cause.count for cause in summary.failures[_CAUSES:])
+    workers = sum(pool.started for pool in summary.workers.values())
+    facts = [*_facts(summary), *_more_facts(summary), ("Workers", counted(workers, "worker"))]
+    if summary.remembered:
+        facts.append(("Cached results", cache_in_words(summary.remembered)))
+    return {
+        "live": False,
+        "name": f"Run {fitted(summary.run_id, LONGEST_NAME)}",
+        "state": {"text": said_status(summary), "look": _look(summary)},
+        "error": (summary.error or "")[:_BLOCK],
+        "start": first,
+        "at": last,
+        "progress": progress(counts_of(summary.tasks), facts),
+        "parts": {
+            "plan": list(compared(report.planned, _TASKS)),
+            "advice": list(_advice(report)),
+            "pools": list(_pools(report, "report")),
+            "tasks": [*table(tasks, filter=True), *_cached(summary)],
+            "decisions": list(_decisions(report, _DECISIONS, ())),
+            "environment": list(_environment(report)),
+        },
+        "timeline": report.timeline,
+        "charts": charts_of(report.pools, last - first),
+        "failures": [_failure(place, cause) for place, cause in enumerate(report.causes)],
+        "other_failures": f"And {others} failures with other causes, in failures.jsonl."
+        if others
+        else "",
+    }
+
+
+def _look(summary: Summary) -> str:
+    if summary.status == "failed":
+        return "bad"
+    whole = summary.status == "completed" and not summary.failures
+    return "good" if whole and not summary.tasks.get("failed") else "warn"
 
 
 def _environment(report: RunReport) -> Iterator[Piece]:
@@ -294,16 +382,9 @@ def _environment(report: RunReport) -> Iterator[Piece]:
     if there.manifest:
         title = "Manifest, resolved; values of environment variables are left out"
         yield {"details": title, "pieces": [{"block": there.manifest[:_BLOCK]}]}
-    if summary.artifacts:
+    if results := list(_results(summary)):
         yield {"title": "Results"}
-        yield {
-            "list": [
-                one_line(
-                    f"{each.get('name') or 'unnamed'}: {each.get('path') or each.get('uri') or ''}"
-                )
-                for each in summary.artifacts[:_RESULTS]
-            ]
-        }
+        yield from results
     if summary.malformed_lines:
         yield {"text": f"{summary.malformed_lines} lines of the record cannot be read."}
 
@@ -312,7 +393,7 @@ def _cause_of(cause: FailureCause) -> dict[str, Any]:
     """Return a cause with its most detailed failure as plain values."""
     example, failures = cause.failures[0], cause.failures
     named = {
-        "calls": [failed.task_id for failed in failures],
+        "tasks": [failed.task_id for failed in failures],
         "workers": [failed.details.worker for failed in failures],
         "names": cause.task_names,
     }
@@ -337,6 +418,149 @@ def _failure(place: int, cause: FailureCause) -> dict[str, Any]:
     names, workers = (", ".join(told[key]) for key in ("names", "workers"))
     more = {"task_name": names, "frame": cause.frame, "worker": workers}
     more |= {"tag": cause.failures[0].tag, "traceback": told["traceback"]}
-    tasks = [[fitted(key, LONGEST_NAME), None, None] for key in told["calls"]]
+    tasks = [[fitted(key, LONGEST_NAME), None, None] for key in told["tasks"]]
     shown = failure(told | {"details": told["details"] | more}, str(place))
     return {**shown, "tasks": tasks, "open": place < _OPENED}
+
+
+# The text -----------------------------------------------------------------------------------------
+
+
+def render_text(report: RunReport) -> str:
+    """Return the report as plain text without colour. Only paths may exceed 100 columns."""
+    summary = report.summary
+    facts = [("Status", said_status(summary))]
+    facts += [("Error", first_line(summary.error))] if summary.error else []
+    tasks = counts_in_words(parts_of(counts_of(summary.tasks)))
+    more = list(_more_facts(summary))
+    record = f"\nRecord: {one_line(summary.path)}"
+    if summary.malformed_lines:
+        record = f"\nUnreadable lines of the record: {summary.malformed_lines}{record}"
+    results = list(_results(summary))
+    pieces: list[Piece] = [
+        {"block": f"Run {one_line(summary.run_id)}"},
+        {"facts": [*facts, *_facts(summary), ("Tasks", tasks)], "wide": 10},
+        *([{"facts": more}] if more else []),
+        *_tables(summary),
+        *_cached_in_words(summary),
+        {"title": "Workers"},
+        *_pools(report, "workers"),
+        *_decisions(report, _SHOWN, ("plan",)),  # these are those at the start
+        *_failures(summary),
+        *([{"title": "Advice"}, *_advice(report)] if report.advice or report.chain else []),
+        *([{"title": "Results"}, *results] if results else []),
+        {"block": record},
+    ]
+    return text_of(pieces)
+
+
+#: Title of a table, its display, and what is said without any measurement.
+_MEASURED = (
+    ("Duration", "duration_s", "not measured"),
+    ("Time in the queue", "queued_s", "none"),
+    ("Peak memory", "peak_memory", "not measured"),
+)
+
+
+def _tables(summary: Summary) -> Iterator[Piece]:
+    rows = task_rows(summary)
+    for title, display, nothing in _MEASURED if rows else ():
+        made = TASKS.table(rows[:_SHOWN_NAMES], display)
+        if len(made.columns) == 1:
+            yield {"title": f"{title}: {nothing}"}
+            continue
+        yield from ({"title": title}, {"table": made})
+        if display == "duration_s" and (more := len(rows) - _SHOWN_NAMES) > 0:
+            yield {"text": f"and {more} more task names (see the JSON report)"}
+
+
+def _cached_in_words(summary: Summary) -> Iterator[Piece]:
+    totals = summary.remembered
+    if not totals:
+        return
+    yield {"title": f"Cached results: {cache_in_words(totals)}"}
+    cached = sorted((-row.task.counts.cached, name) for name, row in summary.task_names.items())
+    hits = [f"{one_line(name)} {-count}" for count, name in cached[:_SHOWN_NAMES] if count]
+    lines = [f"  hits: {', '.join(hits)}"] if hits else []
+    for each in totals.reasons[:_SHOWN]:
+        closest = f" (nearest: {each.nearest[:12]})" if each.nearest else ""
+        lines.append(f"  ran: {each.count} x {each.task}: {each.reason}{closest}")
+    if (more := len(totals.reasons) - _SHOWN) > 0:
+        lines.append(f"  and {more} more reasons (see the JSON report)")
+    yield {"block": "\n".join(map(cut, lines))}
+
+
+def _failures(summary: Summary) -> Iterator[Piece]:
+    if not summary.failures:
+        return
+    count = sum(cause.count for cause in summary.failures)
+    yield {"title": f"Failures: {count}"}
+    lines = []
+    for cause in summary.failures[:_SHOWN]:
+        example = cause.failures[0]
+        lines.append(f"  {cause.failure_class} ({cause.count}): {first_line(example.message)}")
+        lines += [f"    at {cause.frame}"] if cause.frame else []
+        lines += [f"    with {given}"] if (given := example.details.arguments) else []
+    if (more := len(summary.failures) - _SHOWN) > 0:
+        lines.append(f"  and {counted(more, 'more cause')}")
+    if summary.tasks.get("failed", 0) > count:
+        lines.append("  Further tasks failed only because they need the result of one of these.")
+    lines.append("  (scalable report --failed lists them)")
+    yield {"block": "\n".join(map(cut, lines))}
+
+
+# The file -----------------------------------------------------------------------------------------
+
+#: Files of the dashboard's page.
+_FILES = ("watch", "dashboard", "static")
+
+
+def render_page(document: Mapping[str, Any]) -> str:
+    """Return the page with the data that it draws."""
+    style, script = css_variables() + _file("page.css"), _file("timeline.js") + _file("page.js")
+    policy = (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n'
+        f"<style>{style}</style>\n"
+        f'<script type="application/json" id="data">{_data(document)}</script>'
+    )
+    name = html.escape(one_line(document["name"])).encode("ascii", "xmlcharrefreplace").decode()
+    parts = {
+        "<title>scalable</title>": f"<title>{name}</title>",
+        '<link rel="stylesheet" href="page.css">': head,
+        '<script type="module" src="page.js"></script>': f'<script type="module">{script}</script>',
+    }
+    page = _file("page.html")
+    for written, own in parts.items():
+        before, _, after = page.partition(written)
+        page = f"{before}{own}{after}"
+    return page
+
+
+def render_part(document: Mapping[str, Any]) -> str:
+    """Return the page as a part of another page, such as a notebook, which it cannot reach."""
+    whole = html.escape(render_page(document))
+    return (
+        '<iframe title="Report of a run" style="width:100%;height:44rem;border:0;resize:vertical" '
+        f'sandbox="allow-scripts" srcdoc="{whole}"></iframe>'
+    )
+
+
+def _data(document: Mapping[str, Any]) -> str:
+    """Return JSON of printable ASCII that cannot end its element or open another one."""
+    written = to_json(document)
+    return written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+@functools.cache
+def _file(name: str) -> str:
+    place = resources.files("scalable").joinpath(*_FILES, name)
+    return place.read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -8,8 +8,8 @@ from typing import Any
 
 from scalable.palette import LIGHT, numbers_of
 from scalable.runs.calls import Presence, Span
-from scalable.runs.report.usage import course
-from scalable.runs.streams import Row, number
+from scalable.runs.report.usage import course, merged
+from scalable.runs.streams import number
 from scalable.views.tables import fitted
 
 #: Number of columns, and maximum number of rows.
@@ -28,7 +28,7 @@ _NAME = 90
 def make_timeline(
     spans: Sequence[Span],
     present: Sequence[Presence],
-    decisions: Iterable[Row],
+    decisions: Iterable[Mapping[str, Any]],
     within: tuple[float, float],
 ) -> dict[str, Any]:
     """Return the timeline of a run between two epoch times as plain values.
@@ -48,6 +48,9 @@ def make_timeline(
     by_row: list[list[Span]] = [[] for _ in groups]
     for span in spans:
         by_row[places[span.worker]].append(span)
+    connected: list[list[tuple[float, float]]] = [[] for _ in groups]
+    for each in present:
+        connected[places[each.worker]].append((each.begin, each.end))
     single = len(spans) <= SINGLE_CALLS and all(len(members) == 1 for _, members in groups)
     # Names without a colour have one entry, unless each task is shown with its name.
     names = ordered if single else [name for name in ordered if name in colours]
@@ -73,8 +76,9 @@ def make_timeline(
             for column in sorted({round(_column(s.end, within)) for s in own if s.failed})[:_MARKS]
         ],
         "present": [
-            [places[each.worker], *(round(t - first, 3) for t in (each.begin, each.end))]
-            for each in _merged(present, places)
+            [row, round(begin - first, 3), round(end - first, 3)]
+            for row, intervals in enumerate(connected)
+            for begin, end in merged(intervals)
         ],
         "lost": [
             [places[each.worker], round(each.end - first, 3)] for each in present if each.lost
@@ -90,20 +94,6 @@ def make_timeline(
 def _label(tag: str, members: Sequence[str]) -> list[str]:
     name = members[0] if len(members) == 1 else f"{tag}: {len(members)} workers"
     return [fitted(name, _NAME), fitted(f"{tag}: {name}", 2 * _NAME)]
-
-
-def _merged(present: Sequence[Presence], places: Mapping[str, int]) -> list[Presence]:
-    """Return the times, or their union in each row if rows stand for many workers."""
-    if len(present) <= SINGLE_CALLS:
-        return list(present)
-    found: dict[int, Presence] = {}
-    for each in present:
-        row = places[each.worker]
-        known = found.get(row, each)
-        found[row] = known._replace(
-            begin=min(known.begin, each.begin), end=max(known.end, each.end)
-        )
-    return list(found.values())
 
 
 def _workers(spans: Iterable[Span], present: Iterable[Presence]) -> dict[str, list[str]]:

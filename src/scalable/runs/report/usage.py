@@ -1,29 +1,30 @@
-"""Utilisation of each pool's workers and memory over a run. Does no I/O."""
+"""Utilisation of each pool's workers and memory over a run, and advice from it: memory to reserve,
+worker counts, longest chain. Does no I/O.
+"""
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from math import isnan
-from operator import attrgetter, itemgetter
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import attrgetter
 from typing import Any
 
-from scalable.harmless import one_line
+from scalable.model import MemoryAdvice
+from scalable.planning.notices import judge_memory, memory_in_words
 from scalable.quantiles import quantile
-from scalable.runs.calls import Presence, RecordedTasks, Span
+from scalable.runs.calls import Chain, Presence, RecordedTasks, Span
 from scalable.runs.reading import RunRecord
 from scalable.runs.streams import Row, mapping, number, text
-from scalable.runs.summary import CostSummary, Summary
-from scalable.units import parse_bytes
-from scalable.views.cluster_text import reasons_in_words
+from scalable.runs.summary import PoolSummary, Summary
+from scalable.units import counted, format_duration, parse_bytes
 from scalable.views.columns import DECISIONS, DecisionRow, TaskRow
 from scalable.views.tables import Column, Listing, Table, fitted
 
-#: Width of a report in columns of a terminal.
-WIDTH = 100
 #: Number of points of a time series.
 POINTS = 120
 
@@ -53,6 +54,7 @@ class PoolUse:
     busy: tuple[float, ...] = ()
     #: Mean number of queued tasks in the same parts of the run.
     queued: tuple[float, ...] = ()
+    numbers: PoolSummary = field(default_factory=PoolSummary)
 
     @property
     def idle_s(self) -> float:
@@ -70,7 +72,7 @@ def pool_uses(
     spans: Iterable[Span],
     present: Sequence[Presence],
     within: tuple[float, float],
-    cost: CostSummary | None,
+    summary: Summary,
 ) -> tuple[PoolUse, ...]:
     """Return each pool's utilisation between the two epoch times in ``within``."""
     tags = {presence.worker: presence.tag for presence in present}
@@ -86,8 +88,8 @@ def pool_uses(
     for presence in present:
         connected[presence.tag].append((presence.begin, presence.end))
     reserved, peaks = reserved_memory(record.plan, record.resources), _peaks(calls)
-    found = []
-    for tag in sorted(connected):
+    cost, found = summary.cost, []
+    for tag, numbers in sorted(summary.workers.items()):
         memory = sorted(peaks[tag])
         found.append(
             PoolUse(
@@ -104,6 +106,7 @@ def pool_uses(
                 connected=course(connected[tag], within),
                 busy=course(busy[tag], within),
                 queued=course(queued[tag], within),
+                numbers=numbers,
             )
         )
     return tuple(found)
@@ -114,7 +117,7 @@ def _peaks(calls: RecordedTasks) -> defaultdict[str, array[float]]:
     found: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
     peaks = calls.measurements["peak_memory"]
     for (tag, _), own in calls.succeeded().items():
-        found[str(tag)].extend(peaks[call] for call in own if not isnan(peaks[call]))
+        found[str(tag)].extend(peaks[call] for call in own if not math.isnan(peaks[call]))
     return found
 
 
@@ -164,11 +167,7 @@ def course(
 def _most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
     """Return the largest number of overlapping intervals."""
     changes = sorted(change for begin, end in intervals for change in ((begin, 1), (end, -1)))
-    most = now = 0
-    for _, change in changes:
-        now += change
-        most = max(most, now)
-    return most
+    return max(accumulate(change for _, change in changes), default=0)
 
 
 def merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -182,13 +181,98 @@ def merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]
     return found
 
 
+# Advice -------------------------------------------------------------------------------------------
+
+#: If workers have tasks for less or more than these shares of the time, advise other counts.
+IDLE, BUSY = 0.5, 0.85
+#: Minimum number of tasks before other counts are advised.
+LEAST_CALLS = 10
+
+
+def memory_advice(uses: Iterable[PoolUse]) -> tuple[MemoryAdvice, ...]:
+    """Return advice for pools that reserve much more or less memory than their tasks used."""
+    found = (
+        judge_memory(use.tag, use.reserved_memory, int(use.used_memory), use.measured)
+        for use in uses
+        if use.reserved_memory is not None and use.used_memory is not None
+    )
+    return tuple(advice for advice in found if advice is not None)
+
+
+def advise(
+    uses: Sequence[PoolUse],
+    spans: Sequence[Span],
+    present: Sequence[Presence],
+    chain: Chain | None,
+    most: int | None = None,
+) -> tuple[str, ...]:
+    """Return all advice as sentences. ``chain`` is None without dependent tasks.
+    ``most`` is the largest number of workers that the manifest allows in all pools together.
+    """
+    sentences = [memory_in_words(advice) for advice in memory_advice(uses)]
+    tags = {presence.worker: presence.tag for presence in present}
+    by_tag: dict[str, list[Span]] = {}
+    for span in spans:
+        by_tag.setdefault(tags.get(span.worker, span.tag), []).append(span)
+    spare = math.inf if most is None else most - sum(use.workers for use in uses)
+    for use in uses:
+        sentences += _counts(use, by_tag.get(use.tag, []), chain, spare)
+    if spans and chain is not None:
+        length = max(span.end for span in spans) - min(span.begin for span in spans)
+        if length > 0 and chain.seconds >= IDLE * length:
+            share = round(100 * min(1.0, chain.seconds / length))
+            sentences.append(
+                f"The longest chain of {counted(chain.tasks, 'task')} took "
+                f"{format_duration(chain.seconds)}, {share} % of the {format_duration(length)} "
+                "from the first task to the last: more workers do not make it shorter, "
+                "but faster tasks or smaller steps do."
+            )
+    return tuple(sentences)
+
+
+def _counts(
+    use: PoolUse, spans: Sequence[Span], chain: Chain | None, spare: float
+) -> Iterator[str]:
+    share = use.share
+    if share is None or len(spans) < LEAST_CALLS:
+        return
+    busy = f"Workers of {use.tag} had tasks in {100 * share:.0f} % of their time"
+    length = max(span.end for span in spans) - min(span.begin for span in spans)
+    if share < IDLE and use.workers > 1 and length > 0:
+        enough = max(1, math.ceil(use.busy_s / length / BUSY))
+        if enough < use.workers:
+            yield (
+                f"{busy}: the same work fits into {counted(enough, 'worker')} instead of "
+                f"{use.workers} if it is spread evenly."
+            )
+    elif share > BUSY and length > 0:
+        times = [span.end - span.begin for span in spans]
+        floor = max(*times, 0.0 if chain is None else chain.seconds)
+        more = use.workers + int(max(0, min(use.workers, spare)))
+        shorter = max(floor, length * use.workers / more)
+        if shorter < 0.9 * length:
+            yield (
+                f"{busy}, with {format_duration(sum(times))} of tasks on "
+                f"{counted(use.workers, 'worker')}: {more} workers could shorten "
+                f"{format_duration(length)} to about {format_duration(shorter)}."
+            )
+
+
 # Columns and charts -------------------------------------------------------------------------------
 
 
-#: The table of a finished run's pools.
+def _in_both(name: str, of: str, kind: str, *, optional: bool = False) -> Column:
+    """Return a column that the page and a terminal show."""
+    displays, heading = ("report", "workers"), name.replace("_", " ")
+    return Column(name, heading, attrgetter(of), kind, displays, optional=optional)
+
+
+_NUMBERS = ("requested", "started", "removed", "final", "lost")
+#: The table of a finished run's pools: on its page, and in a terminal.
 POOLS_OF_RUN = Listing(
     (
-        Column("pool", "pool", attrgetter("tag")),
+        _in_both("pool", "tag", "text"),
+        *(_in_both(name, f"numbers.{name}", "count") for name in _NUMBERS),
         Column("workers", "most workers", attrgetter("workers"), "count"),
         Column(
             "share",
@@ -199,8 +283,8 @@ POOLS_OF_RUN = Listing(
         ),
         Column("connected", "connected", attrgetter("connected_s"), "duration"),
         Column("idle", "idle", attrgetter("idle_s"), "duration"),
-        Column("cost", "cost", attrgetter("cost"), "money", optional=True),
-        Column("idle_cost", "idle cost", attrgetter("idle_cost"), "money", optional=True),
+        _in_both("cost", "cost", "money", optional=True),
+        _in_both("idle_cost", "idle_cost", "money", optional=True),
         Column("reserved", "memory reserved", attrgetter("reserved_memory"), "bytes"),
         Column("used", "used by 95 %", attrgetter("used_memory"), "bytes"),
         Column("most_used", "most used", attrgetter("most_memory"), "bytes"),
@@ -212,41 +296,6 @@ POOLS_OF_RUN = Listing(
 )
 
 
-def _workers(name: str) -> Column:
-    return Column(name, name, lambda row: getattr(row[1], name), "count")
-
-
-# In a terminal it has the costs, for which the page has another table.
-_WORKERS = Listing(
-    (
-        Column("pool", "pool", itemgetter(0)),
-        *map(_workers, ("requested", "started", "removed", "final", "lost")),
-        Column("cost", "cost", itemgetter(2), "money", ("workers",), optional=True),
-        Column("idle_cost", "idle cost", itemgetter(3), "money", ("workers",), optional=True),
-    ),
-    key=itemgetter(0),
-    displays=("report", "workers"),
-    empty="No worker connected.",
-)
-
-
-def workers_of_run(summary: Summary, display: str) -> Table:
-    """Return the numbers of a finished run's workers by tag."""
-    cost = summary.cost
-    paid, idle = ({}, {}) if cost is None else (cost.by_tag, cost.idle_by_tag)
-    rows = [(tag, pool, paid.get(tag), idle.get(tag)) for tag, pool in summary.workers.items()]
-    return _WORKERS.table(rows, display)
-
-
-def lost_in_words(summary: Summary) -> list[str]:
-    """Return a line with the reasons for each pool that lost workers."""
-    return [
-        one_line(f"Lost workers of {tag}: {reasons_in_words(pool.lost_reasons)}")
-        for tag, pool in summary.workers.items()
-        if pool.lost
-    ]
-
-
 # Times of a finished run are those since its start, as in the timeline.
 _AFTER = Column("after", "after", lambda row: row.row["after"], "duration")
 _DECISIONS = Listing((_AFTER, *DECISIONS.columns[1:]), DECISIONS.key, ("report",))
@@ -254,15 +303,12 @@ _DECISIONS = Listing((_AFTER, *DECISIONS.columns[1:]), DECISIONS.key, ("report",
 
 def decisions_of_run(changes: Iterable[Mapping[str, Any]], first: float) -> Table:
     """Return the changes of pools in a run that started at ``first`` (epoch seconds)."""
-    rows = []
-    for place, row in enumerate(changes):
-        moment, counts = number(row.get("timestamp")), (row.get("from"), row.get("to"))
-        if moment is None:
-            continue
-        before, then = (None if (n := number(count)) is None else f"{n:.0f}" for count in counts)
-        words = {key: text(row.get(key)) or "" for key in ("tag", "source", "reason")}
-        changed = {**words, "from": before, "to": then, "after": moment - first}
-        rows.append(DecisionRow(place, changed))
+    timed = ((row, number(row.get("timestamp"))) for row in changes)
+    rows = [
+        DecisionRow(place, {**row, "after": moment - first})
+        for place, (row, moment) in enumerate(timed)
+        if moment is not None
+    ]
     return _DECISIONS.table(rows, "report")
 
 
@@ -289,7 +335,7 @@ def charts_of(uses: Sequence[PoolUse], seconds: float) -> list[dict[str, Any]]:
         return [name, [[round((i + 0.5) * width, 3), round(v, 2)] for i, v in enumerate(values)]]
 
     charts = []
-    for use in (use for use in uses[:_CHARTED] if use.connected):
+    for use in (use for use in uses[:_CHARTED] if use.workers and use.connected):
         workers = [line("with tasks", use.busy), line("connected", use.connected)]
         queued = [line("queued", use.queued)]
         charts += [

@@ -1,4 +1,1 @@
-"""Dashboard of a cluster, in its scheduler's HTTP server.
-
-It shows the scheduler's overviews. The scheduler mounts ``routes`` by name.
-"""
+"""Dashboard of a cluster, in its scheduler's HTTP server, which mounts ``routes`` by name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import secrets
 import signal
@@ -61,9 +60,7 @@ class FarScheduler:
         return asked
 
     async def close(self) -> None:
-        closing = self._comm.close_rpc()
-        if inspect.isawaitable(closing):
-            await closing
+        await self._comm.close_rpc()
 
 
 def page_application(source: Any, token: str) -> web.Application:

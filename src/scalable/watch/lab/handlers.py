@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -23,8 +24,7 @@ from tornado.websocket import websocket_connect
 
 from scalable.errors import ScalableError
 from scalable.protocol.servers import PARAMETER
-from scalable.watch.lab.sidebar import Page, Sidebar, page_of
-from scalable.watch.lab.watching import PAGES, Seen, Watch, row
+from scalable.watch.lab.sidebar import PAGES, Page, Seen, Sidebar, Watch, page_of, row
 
 # Handlers -----------------------------------------------------------------------------------------
 
@@ -124,6 +124,22 @@ class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
         self.finish({"message": str(error), "reason": "", "traceback": ""})
 
 
+def _passed_on(method: str) -> Callable[..., Awaitable[None]]:
+    """Return the method of the handler for one method of HTTP: the pages of ours are read-only."""
+
+    async def handle(self: PageHandler, cluster_id: str, proxied_path: str) -> None:
+        if not await self._is_ours(cluster_id):
+            await getattr(DaskDashboardHandler, method)(self, cluster_id, proxied_path)
+            return
+        if method not in ("http_get", "head"):
+            raise web.HTTPError(405, "the pages of a cluster are read-only")
+        assert self._page is not None
+        # DaskDashboardHandler.proxy takes the id of a cluster in Dask's list instead.
+        await ProxyHandler.proxy(self, self._page.host, self._page.port, proxied_path)
+
+    return handle
+
+
 class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
     """Pages of a cluster's scheduler, below the address of Jupyter's server."""
 
@@ -144,38 +160,9 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         self.rewrite_response = (_without_cookies,)
         return True
 
-    async def _pass_on(self, method: str, cluster_id: str, proxied_path: str) -> None:
-        if not await self._is_ours(cluster_id):
-            answer = getattr(super(), method)(cluster_id, proxied_path)
-            await answer
-            return
-        if method not in ("http_get", "head"):
-            raise web.HTTPError(405, "the pages of a cluster are read-only")
-        assert self._page is not None
-        # DaskDashboardHandler.proxy takes the id of a cluster in Dask's list instead.
-        await ProxyHandler.proxy(self, self._page.host, self._page.port, proxied_path)
-
-    async def http_get(self, cluster_id: str, proxied_path: str) -> None:
-        await self._pass_on("http_get", cluster_id, proxied_path)
-
-    async def head(self, cluster_id: str, proxied_path: str) -> None:
-        await self._pass_on("head", cluster_id, proxied_path)
-
-    async def post(self, cluster_id: str, proxied_path: str) -> None:
-        """Refuse requests that change something on scalable's clusters."""
-        await self._pass_on("post", cluster_id, proxied_path)
-
-    async def put(self, cluster_id: str, proxied_path: str) -> None:
-        await self._pass_on("put", cluster_id, proxied_path)
-
-    async def delete(self, cluster_id: str, proxied_path: str) -> None:
-        await self._pass_on("delete", cluster_id, proxied_path)
-
-    async def patch(self, cluster_id: str, proxied_path: str) -> None:
-        await self._pass_on("patch", cluster_id, proxied_path)
-
-    async def options(self, cluster_id: str, proxied_path: str) -> None:
-        await self._pass_on("options", cluster_id, proxied_path)
+    http_get, head, post, put, delete, patch, options = map(
+        _passed_on, ("http_get", "head", "post", "put", "delete", "patch", "options")
+    )
 
     async def open(self, cluster_id: str, proxied_path: str) -> None:
         if not await self._is_ours(cluster_id):

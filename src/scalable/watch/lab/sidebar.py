@@ -1,29 +1,273 @@
-"""Clusters of the sidebar, and the actions of its buttons."""
+"""Clusters of JupyterLab's sidebar: their current state, their rows, and the buttons' actions."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import ssl
+import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from scalable.clusters import control
 from scalable.clusters.ending import end
-from scalable.errors import ClusterError
+from scalable.clusters.remote import ask_places
+from scalable.clusters.specs import stored_spec
+from scalable.errors import ClusterError, ScalableError
 from scalable.liveness import is_alive, place_of
+from scalable.model import ClusterStatus, PoolStatus
 from scalable.protocol.addresses import is_loopback, link_host
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.servers import PARAMETER, cookie_name
-from scalable.records import ClusterDirectory, find
-from scalable.watch.lab import watching
-from scalable.watch.lab.watching import Seen, Watch
+from scalable.records import ClusterDirectory, all_directories, find, status_of
+from scalable.units import format_bytes
+from scalable.views.columns import CLUSTERS, ClusterRow
 
 logger = logging.getLogger("scalable.watch.lab")
+
+_T = TypeVar("_T")
+
+#: Maximum seconds that the sidebar waits for pending answers. Then the last ones are shown.
+PATIENCE_S = 1.0
+#: Seconds for which answers count as current: of local clusters, of remote ones, and of backends
+#: about their clusters.
+NEAR_S, REMOTE_S, PLACES_S = 0.5, 4.0, 300.0
+#: Seconds without an answer after which a remote cluster counts as unreachable.
+SILENT_S = 30.0
+#: Errors of reading a cluster: it has just stopped, its files are damaged, or its backend has
+#: unexpected objects.
+UNREADABLE = (ScalableError, OSError, ValueError, KeyError, TypeError, AttributeError)
+#: States of clusters that are shown. In other states a cluster has no scheduler.
+SHOWN = ("starting", "running", "degraded", "unmanaged", "unreachable")
+#: Path of a cluster's pages below the address of Jupyter's server, as in Dask's extension.
+PAGES = "dask/dashboard"
+
+#: Cpus and bytes of memory of one worker, by tag.
+Sizes: TypeAlias = Mapping[str, tuple[float, int]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Last known state of a cluster."""
+
+    status: ClusterStatus
+    directory: ClusterDirectory
+    #: Worker size of each pool, as far as it is known.
+    sizes: Sizes
+
+
+class BackgroundReading(Generic[_T]):
+    """Repeated calls of a function in a thread, one at a time, and the last result.
+    An error in :data:`UNREADABLE` keeps the last result. ``name`` is the thread's name.
+    """
+
+    def __init__(self, read: Callable[[], _T], name: str) -> None:
+        self._read, self._name = read, name
+        self.result: _T | None = None
+        self.read_at = -1e9
+        self._running: Future[None] | None = None
+
+    def begin(self, fresh_s: float) -> Future[None] | None:
+        """Call the function unless its result is fresh, and return the pending call, if any."""
+        if self._running is not None and not self._running.done():
+            return self._running
+        if time.monotonic() - self.read_at < fresh_s:
+            return None
+        self._running = Future()
+        threading.Thread(
+            target=self._call, args=(self._running,), name=self._name, daemon=True
+        ).start()
+        return self._running
+
+    def _call(self, done: Future[None]) -> None:
+        try:
+            self.result = self._read()
+            self.read_at = time.monotonic()
+        except UNREADABLE as error:
+            logger.debug("%s: %s", self._name, error)
+        finally:
+            done.set_result(None)
+
+
+class Watch:
+    """Last known state of all clusters of this user.
+    Each cluster is read in a thread of its own, so that a remote one that does not answer delays
+    neither the others nor Jupyter's event loop.
+    """
+
+    def __init__(self) -> None:
+        self._directories = BackgroundReading(_directories, "scalable-lab-near")
+        self._places = BackgroundReading(ask_places, "scalable-lab-places")
+        self._readings: dict[str, BackgroundReading[Seen]] = {}
+
+    def begin(self) -> None:
+        """Start reading, so that the first answer is ready when the sidebar needs it."""
+        self._directories.begin(NEAR_S)
+
+    async def clusters(self, *, now: bool = False) -> dict[str, Seen]:
+        """Return the running clusters by id, the oldest first. Waits up to ``2 * PATIENCE_S``.
+        ``now`` reads local clusters again, even if they were read within ``NEAR_S``.
+        """
+        self._places.begin(PLACES_S)
+        near_s = 0.0 if now else NEAR_S
+        await _wait(self._directories.begin(near_s))
+        directories = self._directories.result or {}
+        self._readings = {
+            cluster_id: self._readings.get(cluster_id) or _reading_of(directory)
+            for cluster_id, (directory, _) in directories.items()
+        }
+        await _wait(
+            *(
+                reading.begin(REMOTE_S if directories[cluster_id][1] else near_s)
+                for cluster_id, reading in self._readings.items()
+            )
+        )
+        found = [seen for each in self._readings.values() if (seen := _latest(each)) is not None]
+        shown = [each for each in found if each.status.state in SHOWN and each.status.address]
+        shown.sort(key=lambda each: (each.status.created_at, each.status.id))
+        return {each.status.id: each for each in shown}
+
+
+def _directories() -> dict[str, tuple[ClusterDirectory, bool]]:
+    """Return the directories of clusters by id, and whether the clusters are remote."""
+    directories, errors = all_directories()
+    for error in errors:
+        logger.debug("a cluster cannot be shown: %s", error)
+    found = {}
+    for directory in directories:
+        try:
+            found[directory.id] = directory, directory.record().remote
+        except UNREADABLE as error:
+            logger.debug("cluster %s is not shown: %s", directory.id, error)
+    return found
+
+
+def _reading_of(directory: ClusterDirectory) -> BackgroundReading[Seen]:
+    def read() -> Seen:
+        return Seen(status_of(directory, time.time()), directory, sizes_of(directory.path))
+
+    return BackgroundReading(read, f"scalable-lab-{directory.id[:8]}")
+
+
+def _latest(reading: BackgroundReading[Seen]) -> Seen | None:
+    seen = reading.result
+    if seen is None or time.monotonic() - reading.read_at <= SILENT_S:
+        return seen
+    return replace(seen, status=replace(seen.status, state="unreachable"))
+
+
+@functools.lru_cache(maxsize=1024)
+def sizes_of(path: Path) -> Sizes:
+    """Return the sizes of a cluster's workers, which do not change; {} if unreadable."""
+    try:
+        components = stored_spec(ClusterDirectory(path)).components
+    except UNREADABLE as error:
+        logger.debug("could not read the sizes of the workers of %s: %s", path.name, error)
+        return {}
+    return {tag: (each.cpus, each.memory_bytes or 0) for tag, each in components.items()}
+
+
+async def _wait(*calls: Future[None] | None) -> None:
+    """Wait until calls have finished, at most ``PATIENCE_S``. Late calls continue."""
+    begun = [asyncio.wrap_future(call) for call in calls if call is not None]
+    if begun:
+        await asyncio.wait(begun, timeout=PATIENCE_S)
+
+
+# Rows ---------------------------------------------------------------------------------------------
+
+
+def row(status: ClusterStatus, sizes: Sizes, base_url: str, name: str = "") -> dict[str, Any]:
+    """Return the row of a cluster.
+    Cores and memory of pools without ``sizes`` are not counted. ``base_url`` is the path of
+    Jupyter's server, with a slash at both ends. ``name`` is the cluster's by default.
+    """
+    live = {tag: pool.running for tag, pool in status.pools.items()}
+    known = [(count, *sizes[tag]) for tag, count in live.items() if tag in sizes]
+    shown = name or status.name
+    model: dict[str, Any] = {
+        "id": status.id,
+        "name": f"{shown} (unreachable)" if status.state == "unreachable" else shown,
+        "scheduler_address": status.address,
+        "dashboard_link": f"{base_url}{PAGES}/{status.id}/scalable/" if status.dashboard else "",
+        "workers": CLUSTERS["workers"].of(ClusterRow(status, "", 0.0)),
+        "memory": format_bytes(sum(count * memory for count, _, memory in known)),
+        "cores": round(sum(count * cpus for count, cpus, _ in known), 2),
+    }
+    followed = list(status.adaptive.values())
+    if len(status.pools) == len(followed) == 1 and isinstance(followed[0], list | tuple):
+        model["adapt"] = dict(zip(("minimum", "maximum"), followed[0], strict=False))
+    return model
+
+
+def names(statuses: Iterable[ClusterStatus]) -> dict[str, str]:
+    """Map ids to unique names, since sessions of one project may share a name."""
+    listed = list(statuses)
+    often = Counter(status.name for status in listed)
+    return {
+        s.id: s.name if often[s.name] == 1 else f"{s.name} ({s.id.partition('-')[0]})"
+        for s in listed
+    }
+
+
+def shares(name: str, total: Any, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
+    """Divide the total worker count from the sidebar among the pools, by tag.
+    The proportions of several pools are kept, and each pool keeps a worker if there are enough.
+    Raises ClusterError for an invalid number, a cluster without pools, or several pools without
+    workers.
+    """
+    if isinstance(total, bool) or not isinstance(total, int) or total < 0:
+        raise ClusterError(f"cluster {name!r} cannot have {total!r} workers: give 0 or more")
+    if len(pools) == 1:
+        return dict.fromkeys(pools, total)
+    before = {tag: pool.wanted for tag, pool in pools.items() if pool.wanted}
+    if total == 0:
+        return dict.fromkeys(pools, 0)
+    if not before:
+        tags = " ".join(f"{tag}=N" for tag in sorted(pools))
+        raise ClusterError(
+            f"cluster {name!r} has {len(pools)} pools and no workers, so it is unclear "
+            f"how to divide {total} workers",
+            hint=f"run `scalable scale {name} {tags}`" if pools else None,
+        )
+    exact = {tag: total * wanted / sum(before.values()) for tag, wanted in before.items()}
+    counts = {tag: int(count) for tag, count in exact.items()}
+    largest = sorted(counts, key=lambda tag: (counts[tag] - exact[tag], tag))
+    for tag in largest[: total - sum(counts.values())]:
+        counts[tag] += 1
+    if total >= len(counts):
+        for tag in [tag for tag, count in counts.items() if count == 0]:
+            counts[tag] = 1
+            counts[max(counts, key=lambda t: counts[t])] -= 1
+    return counts
+
+
+def bounds(name: str, adapt: Any, pools: Mapping[str, PoolStatus]) -> tuple[str, int, int | None]:
+    """Return the only pool's tag and bounds. ClusterError for several pools or invalid bounds."""
+    if len(pools) != 1:
+        raise ClusterError(
+            f"cluster {name!r} has {len(pools)} pools, but the sidebar can set bounds for only one",
+            hint="in Python: client.cluster.adapt(TAG, MINIMUM, MAXIMUM)",
+        )
+    minimum, maximum = (adapt.get(key) for key in ("minimum", "maximum"))
+    whole = all(type(n) is int and n >= 0 for n in (minimum, maximum) if n is not None)
+    if not whole or minimum is None or (maximum is not None and maximum < minimum):
+        raise ClusterError(
+            f"cluster {name!r} cannot adapt between {minimum!r} and {maximum!r} workers: give "
+            "whole numbers, the smaller one first"
+        )
+    return next(iter(pools)), minimum, maximum
+
+
+# Sidebar ------------------------------------------------------------------------------------------
 
 
 class Sidebar:
@@ -38,7 +282,7 @@ class Sidebar:
 
     async def clusters(self, *, now: bool = False) -> dict[str, Seen]:
         """Return the clusters by id, except disconnected ones. ``now`` forces a new reading."""
-        seen = await self._watch.clusters(0.0 if now else None)
+        seen = await self._watch.clusters(now=now)
         self._addresses |= {str(each.status.address) for each in seen.values()}
         return {key: each for key, each in seen.items() if not self._is_hidden(each)}
 
@@ -49,16 +293,15 @@ class Sidebar:
     async def models(self) -> list[dict[str, Any]]:
         """Return the rows of all of scalable's clusters, the oldest first."""
         seen = await self.clusters()
-        names = watching.names(each.status for each in seen.values())
+        named = names(each.status for each in seen.values())
         return [
-            watching.row(each.status, each.sizes, self.base_url, names[key])
-            for key, each in seen.items()
+            row(each.status, each.sizes, self.base_url, named[key]) for key, each in seen.items()
         ]
 
     async def find(self, cluster_id: str) -> Seen | None:
         """Return a running cluster, even a disconnected one, or None if it is not scalable's."""
         seen = (await self._watch.clusters()).get(cluster_id)
-        return seen or (await self._watch.clusters(0.0)).get(cluster_id)
+        return seen or (await self._watch.clusters(now=True)).get(cluster_id)
 
     def not_ours(self, models: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return those rows of Dask's own list that describe other clusters."""
@@ -69,7 +312,7 @@ class Sidebar:
     async def scale(self, seen: Seen, total: Any) -> None:
         """Set a cluster's total of workers. Raises ClusterError above the target's limit."""
         name, pools = seen.status.name, seen.status.pools
-        counts = watching.shares(name, total, pools)
+        counts = shares(name, total, pools)
         beyond = await asyncio.to_thread(control.beyond_most, seen.status.id, counts)
         if beyond is not None:
             words = " ".join(f"{tag}={count}" for tag, count in counts.items())
@@ -80,8 +323,8 @@ class Sidebar:
         await asyncio.to_thread(control.scale, seen.status.id, counts)
 
     async def adapt(self, seen: Seen, adapt: Any) -> None:
-        """Make a cluster's only pool adaptive. See :func:`scalable.watch.lab.watching.bounds`."""
-        tag, minimum, maximum = watching.bounds(seen.status.name, adapt, seen.status.pools)
+        """Make a cluster's only pool adaptive."""
+        tag, minimum, maximum = bounds(seen.status.name, adapt, seen.status.pools)
 
         def order(scheduler: SchedulerCalls) -> Any:
             return scheduler.adapt(tag, minimum, maximum)
@@ -93,7 +336,7 @@ class Sidebar:
         if self.started_here(seen):
             logger.debug("the sidebar stops cluster %s", seen.status.name)
             await asyncio.to_thread(end, seen.status.id)
-            await self._watch.clusters(0.0)
+            await self._watch.clusters(now=True)
             return True
         self._hidden[seen.status.id] = time.time()
         return False
@@ -108,14 +351,14 @@ class Sidebar:
 # Clusters that were disconnected from the sidebar, and are shown again ----------------------------
 
 
-SHOWN = "shown-in-lab"
+_MARK = "shown-in-lab"
 
 
 def show(name: str) -> None:
     """Show a cluster in JupyterLab's sidebar again, after it was disconnected there.
     ``name`` may be ``provider/name`` or a prefix of the id. ClusterError unless one matches.
     """
-    path = find(name).path / SHOWN
+    path = find(name).path / _MARK
     path.touch(mode=0o600)
     # The time that touch sets is that of the kernel's last tick, some milliseconds ago.
     os.utime(path, ns=(now := time.time_ns(), now))
@@ -124,7 +367,7 @@ def show(name: str) -> None:
 def shown_at(directory: ClusterDirectory) -> float:
     """Return the epoch seconds of the last :func:`show` of a cluster, or 0."""
     try:
-        return (directory.path / SHOWN).stat().st_mtime
+        return (directory.path / _MARK).stat().st_mtime
     except OSError:
         return 0.0
 

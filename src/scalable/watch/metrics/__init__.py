@@ -1,4 +1,1 @@
-"""Metrics of a cluster for Prometheus, in its scheduler's HTTP server.
-
-They come from the scheduler's overviews. The scheduler mounts ``routes`` by name.
-"""
+"""Metrics of a cluster for Prometheus, in its scheduler's HTTP server, which mounts ``routes``."""

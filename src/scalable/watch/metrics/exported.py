@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from prometheus_client import generate_latest
@@ -18,7 +19,6 @@ from prometheus_client.core import (
     Metric,
     SummaryMetricFamily,
 )
-from prometheus_client.registry import Collector
 
 from scalable.harmless import label
 from scalable.model.clusters import STATES
@@ -35,17 +35,8 @@ _MANAGER_STATES = ("attached", "leaving", "lost")
 
 def exposition(overview: Overview) -> bytes:
     """Return the metrics of an overview in Prometheus' text format."""
-    return generate_latest(_Collected(list(exported(overview))))
-
-
-class _Collected(Collector):
-    """Collector of existing metrics, as prometheus-client requires."""
-
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> list[Metric]:
-        return self._metrics
+    registry: Any = SimpleNamespace(collect=lambda: exported(overview))
+    return generate_latest(registry)
 
 
 def exported(overview: Overview) -> Iterator[Metric]:

@@ -8,8 +8,7 @@ const LONG = 32; // characters of a cell that is broken into lines
 const LINKED = 20; // tasks of one cause
 const ENDED = 15;
 const KEPT = { spans: 20000, samples: 1200, failures: 500, decisions: 500 };
-const PARTS = ["plan", "advice", "pools", "tasks", "running", "decisions", "managers", "workers",
-  "environment"];
+const PARTS = ["plan", "advice", "pools", "tasks", "running", "decisions", "managers", "environment"];
 const SVG = "http://www.w3.org/2000/svg";
 
 const seen = { seq: 0, started: null, spans: [], samples: [], failures: [], decisions: [] };
