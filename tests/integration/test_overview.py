@@ -6,6 +6,7 @@ import pytest
 
 from scalable import ScalableSession
 from scalable.model.overview import Events, Overview
+from scalable.runs.summary import counts_of
 from scalable.views.cluster_text import summary
 
 MANIFEST = """\
@@ -85,6 +86,11 @@ def test_numbers_are_those_of_the_record(session):
     assert_equal(now, session)
 
 
+def recorded(session):
+    """Return the numbers of a session's tasks by state, from the rows of its record."""
+    return counts_of(session.report().summary.tasks)
+
+
 def assert_equal(now, session):
     """Compare the last overview of a session with the tasks of its finished run, field by field."""
     live = {}
@@ -118,7 +124,9 @@ def test_running_and_queued_tasks_are_told_apart_and_their_end_is_predicted(sess
         assert when(session, lambda now: now.counts.cancelled)[0].counts.cancelled == 5
 
 
-def test_tasks_that_wait_for_their_inputs_are_blocked_and_others_are_queued(session, tmp_path):
+def test_tasks_that_wait_for_their_inputs_are_blocked_and_others_are_queued(
+    session, tmp_path, eventually
+):
     told = tmp_path / "told"
     with session.start() as client:
         first = client.submit(wait, told, tag="big", pure=False)
@@ -131,8 +139,11 @@ def test_tasks_that_wait_for_their_inputs_are_blocked_and_others_are_queued(sess
         now, _ = when(session, lambda now: now.counts.total == 31)
         assert now.counts.queued == 21 - now.counts.running > 0
         assert now.counts.blocked == 10
+        eventually(lambda: recorded(session).running == now.counts.running, timeout=60)
+        assert recorded(session) == now.counts
         told.touch()
         client.gather([*later, *full])
+        assert recorded(session).blocked == 0
 
 
 def test_an_overview_survives_its_json_form(session):

@@ -252,11 +252,8 @@ class SingleCalls(PendingCalls):
                 future.cancel()
 
 
-def _do_nothing() -> None:
-    """Stand in for the function of a cancelled task."""
-
-
-_CANCELLED: Any = (_do_nothing, (), {})
+#: Stands in for a cancelled task.
+_CANCELLED: Any = (bool, (), {})
 
 
 # Tasks of one function ----------------------------------------------------------------------------

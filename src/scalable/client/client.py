@@ -379,8 +379,10 @@ class ScalableClient(HookedClient):
             options, annotations = route.options, route.annotations(key)
             if is_plain and not pure:
                 self._note_plain(own, asked, key, route)
-        held: Future[Any] | None = Future(key, self) if key in self.futures else None
-        if held is not None and held.status == "error":  # Dask would answer with the failed future
+        with self._refcount_lock:  # its last future may go meanwhile
+            failed = getattr(self.futures.get(key), "status", "") == "error"
+            held: Future[Any] | None = Future(key, self) if failed else None
+        if held is not None:  # Dask would answer with the failed future
             self._retry_now([held])  # held until then: the task must not be sent anew
         if self._line.lender is not None or current_call() is not None:
             self._line.made_calls()

@@ -285,7 +285,7 @@ class LostWorkers(_FailedWithWorker):
         for name, reason in reasons:
             workers.setdefault(reason, []).append(name)
         shown = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in workers.items())
-        shown = shown or f"the last was {getattr(last, 'name', last)}, for an unknown reason"
+        shown = shown or f"the last was {getattr(last, 'name', last)}"
         count = f"{allowed + 1} workers were lost while they ran it"
         return f"task {task!r} is given up: {count} ({shown})"
 

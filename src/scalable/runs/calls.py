@@ -49,6 +49,10 @@ class Chain:
     names: tuple[tuple[str, int], ...]
 
 
+#: First states of tasks: with all inputs, and without.
+_ARRIVED = "submitted", "blocked"
+
+
 class RecordedTasks:
     """Tasks of a run, kept in columns. An id may stand for a bundle: several tasks sent as one.
     Tasks are numbered in the order of their first rows. Each takes about 200 bytes, and about as
@@ -89,7 +93,7 @@ class RecordedTasks:
             moment, task_id, state = number(get("timestamp")), get("task_id"), get("state")
             if moment is not None and moment > latest:
                 latest = moment
-            if state == "submitted" and moment is not None and moment < first:
+            if state in _ARRIVED and moment is not None and moment < first:
                 first = moment
             if not isinstance(task_id, str) or not isinstance(state, str):
                 continue

@@ -200,7 +200,7 @@ def _planned(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, float]
 
 # Computation --------------------------------------------------------------------------------------
 
-_STATES = ("succeeded", "failed", "cancelled", FOUND, "running", "submitted")
+_STATES = ("succeeded", "failed", "cancelled", FOUND, "running", "submitted", "blocked")
 
 
 def summarize(record: RunRecord) -> Summary:

@@ -104,14 +104,17 @@ class Recorder(Listener):
     # Tasks --------------------------------------------------------------------------------------
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        middle = self._middle(calls[0])
-        rest = f'{middle}"worker":null,"state":"submitted","timestamp":{time.time()}}}'
+        middle, now = self._middle(calls[0]), time.time()
+        ready = f'{middle}"worker":null,"state":"submitted","timestamp":{now}}}'
+        blocked = f'{middle}"worker":null,"state":"blocked","timestamp":{now}}}'
         for call in calls:
             if call.recorded:
                 continue
             call.recorded = True
             if call.bundle is None or not call.bundle["rows"]:
-                self._lines.append(f'{{"task_id":{quoted(str(call.key))}{rest}')
+                call.shown_blocked = any(not task.who_has for task in call.task.dependencies)
+                end = blocked if call.shown_blocked else ready
+                self._lines.append(f'{{"task_id":{quoted(str(call.key))}{end}')
                 if len(self._lines) >= MOST_LINES:
                     self.flush()
 
@@ -127,7 +130,11 @@ class Recorder(Listener):
         return _middle_of_head(call.name, None)
 
     def ready(self, call: LoggedTask) -> None:
-        """Record when a task left the scheduler's queue, or did not have to wait there."""
+        """Record when a task is no longer blocked, and when it runs again."""
+        if call.shown_blocked:
+            call.shown_blocked = False
+            state = f'"worker":null,"state":"submitted","timestamp":{time.time()}'
+            self._lines.append(f"{self._head(call)}{state}}}")
         last = self._last_ended
         if last is not None and call.recorded and last in call.task.dependencies:
             # The task became ready because this one, the last of those it needs, has finished.
@@ -196,14 +203,9 @@ class Recorder(Listener):
             for number, told in enumerate(end.in_bundle() if end is not None and bundle else ()):
                 self._lines.append(f"{last_row(head_in_bundle(head, number), worker, *told)}}}")
             return
-        row = last_row(
-            head,
-            worker,
-            state,
-            measured.ended or time.time(),
-            {} if end is None else end.measurements,
-            call.input_bytes,
-        )
+        values = {} if end is None else end.measurements
+        ended_at = measured.ended or time.time()
+        row = last_row(head, worker, state, ended_at, values, call.input_bytes)
         counts = call.bundle is not None and (bundle is not None or state == "cancelled")
         told_of = told_of_bundle(bundle or NO_CALLS, cancelled) if counts else ""
         self._lines.append(f"{row}{after}{told_of}}}")

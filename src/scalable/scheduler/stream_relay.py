@@ -175,7 +175,8 @@ class StreamRelay:
         if self._is_full(source):
             logger.warning("a stream from %s is refused: too many are open", source)
             return StreamRefusal.FULL
-        connection = socket.socket(_family(self._target[0]))
+        is_ipv6 = ":" in self._target[0]
+        connection = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET)
         connection.setblocking(False)
         self._opening.append(source)
         try:
@@ -251,7 +252,3 @@ class StreamRelay:
                         logger.info("a tunnel was cut for %g s: its client has left", self._kept_s)
                     del self._streams[name]
                     kept.end.reset()
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

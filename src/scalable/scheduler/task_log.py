@@ -83,7 +83,7 @@ class LoggedTask:
     #: For the recorder: True from its first row to its last, the end of its last row with the task
     #: that it waited for, whether its row about running is written, and why it runs again, until
     #: it is known to have started.
-    recorded, after, shown_running = False, "", False
+    recorded, after, shown_blocked, shown_running = False, "", False, False
     ran_for: tuple[RetryReason, str | None] | None = None
     #: Bundle annotation, None unless the task is a bundle (a batch of tasks sent as one).
     bundle: Mapping[str, Any] | None = None
