@@ -31,12 +31,12 @@ BUDGETS = {
     "protocol": (4_668, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
-    "runs": (3_870, 16),
+    "runs": (3_864, 16),
     "scaling": (2_666, 13),
     "scheduler": (6_544, 19),
     "session": (2_168, 9),
     "views": (2_446, 9),
-    "watch": (3_115, 19),
+    "watch": (3_110, 19),
     "worker": (3_241, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")

@@ -51,8 +51,7 @@ class ShownPlan(Plan):
 
 def shown_plan(plan: Plan) -> ShownPlan:
     """Return a plan with display methods for terminals and notebooks."""
-    values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
-    return ShownPlan(**values)
+    return ShownPlan(**vars(plan))
 
 
 def render_plan(plan: Plan) -> str:

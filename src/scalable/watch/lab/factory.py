@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from scalable.records import AccessFile
 
 READY_TIMEOUT_S = 600.0
-#: Any free port, on loopback.
-ANY_PORT = ":0"
 
 
 def lab_cluster(
@@ -62,7 +60,7 @@ def _ready(
     numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
     if not provider_traits(session.spec.provider_name).remote:
         own = session.spec.options.get("dashboard_address")
-        dashboard_address = dashboard_address or own or ANY_PORT
+        dashboard_address = dashboard_address or own or ":0"  # any free port, on loopback
     options = DetachOptions(
         name=next(n for n in numbered if n not in taken), dashboard_address=dashboard_address
     )

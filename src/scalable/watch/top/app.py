@@ -59,6 +59,13 @@ class TopApp(App[None]):
             self.push_screen(ClusterScreen(self._cluster, self._every_s))
 
 
+def say(screen: Screen[None], words: str, *, bad: bool = False) -> None:
+    """Show a sentence below the summary of a screen."""
+    said = screen.query_one("#said", Static)
+    said.update(Text(fitted(words, max(20, screen.size.width - 2))))
+    said.set_class(bad, "bad")
+
+
 class ListScreen(Screen[None]):
     """All running clusters and sessions. Enter opens one."""
 
@@ -84,18 +91,13 @@ class ListScreen(Screen[None]):
             try:
                 living = await to_thread(running_clusters)
             except (ScalableError, OSError) as error:
-                self._say(str(error), bad=True)
+                say(self, str(error), bad=True)
             else:
                 table = clusters_table(living.clusters, living.runs, time.time(), "top")
                 self.query_one(Grid).fill(table)
                 words = "; ".join(living.errors) or ("" if table.rows else table.empty)
-                self._say(words, bad=bool(living.errors))
+                say(self, words, bad=bool(living.errors))
             await sleep(LIST_EVERY_S)
-
-    def _say(self, words: str, *, bad: bool) -> None:
-        said = self.query_one("#said", Static)
-        said.update(Text(words))
-        said.set_class(bad, "bad")
 
     def on_data_table_row_selected(self, event: Any) -> None:
         event.stop()
@@ -197,12 +199,7 @@ class ClusterScreen(Screen[None]):
             self._silent_since = time.time()
             logger.debug("the scheduler does not answer: %s", error)
         since = clock(self._silent_since, time.time())
-        self._say(f"No answer since {since}, retrying: {error}", bad=True)
-
-    def _say(self, words: str, *, bad: bool = False) -> None:
-        said = self.query_one("#said", Static)
-        said.update(Text(fitted(words, max(20, self.size.width - 2))))
-        said.set_class(bad, "bad")
+        say(self, f"No answer since {since}, retrying: {error}", bad=True)
 
     # Showing ------------------------------------------------------------------------------------
 
@@ -233,7 +230,7 @@ class ClusterScreen(Screen[None]):
             charts = use_lines(events.samples, width)
             self.query_one("#use", Static).update(Text("\n".join(charts)))
         if self._silent_since is None:
-            self._say(self._chosen_in_words())
+            say(self, self._chosen_in_words())
 
     def _recent(self, tables: Mapping[str, Table], taken: int) -> list[str]:
         """Return the last failures and decisions, and charts of the pools, for the lines that the
