@@ -12,7 +12,7 @@ from scalable.model import PoolStatus
 from scalable.records import ClusterDirectory
 from scalable.watch.lab import show
 from scalable.watch.lab import sidebar as watching
-from scalable.watch.lab.sidebar import BackgroundReading, Page, Sidebar, Watch, page_of
+from scalable.watch.lab.sidebar import BackgroundReading, Page, Sidebar, page_of
 from unit.made_records import made_record
 
 TOKEN = "secret-of-the-page"
@@ -50,24 +50,24 @@ def shown(sidebar):
 
 
 def seen(directory):
-    return asyncio.run(Watch().clusters())[directory.id]
+    return asyncio.run(Sidebar("/").running())[directory.id]
 
 
 def test_a_damaged_record_costs_no_other_row():
     made()
     (made("broken").path / "status.json").write_text("[")
     (made("worse").path / "record.json").write_text("{")
-    assert shown(Sidebar("/", Watch())) == {"one": 2}
+    assert shown(Sidebar("/")) == {"one": 2}
 
 
 def test_a_disconnected_cluster_is_away_until_it_is_shown_again():
-    sidebar = Sidebar("/", Watch())
+    sidebar = Sidebar("/")
     directory = made()
     assert shown(sidebar) == {"one": 2}
     cluster = asyncio.run(sidebar.find(directory.id))
     assert asyncio.run(sidebar.leave(cluster)) is False
     assert shown(sidebar) == {}
-    assert shown(Sidebar("/", Watch())) == {"one": 2}  # as after a restart of Jupyter
+    assert shown(Sidebar("/")) == {"one": 2}  # as after a restart of Jupyter
     # Pages that are open stay so.
     assert asyncio.run(sidebar.find(directory.id)) is not None
     time.sleep(0.02)
@@ -85,7 +85,7 @@ def test_only_what_this_process_has_started_counts_as_started_here(child):
 
 
 def test_rows_of_our_own_clusters_are_not_listed_twice():
-    sidebar = Sidebar("/", Watch())
+    sidebar = Sidebar("/")
     made()
     (model,) = asyncio.run(sidebar.models())
     other = {**model, "name": "LocalCluster 1", "scheduler_address": "tcp://127.0.0.1:9"}
@@ -103,7 +103,7 @@ def test_a_remote_cluster_that_does_not_answer_delays_nobody(monkeypatch):
         return read(directory, now)
 
     monkeypatch.setattr(watching, "status_of", slow)
-    sidebar = Sidebar("/", Watch())
+    sidebar = Sidebar("/")
     assert shown(sidebar) == {"one": 2}
     monkeypatch.setattr(watching, "PATIENCE_S", 0.1)
     for number in range(20):
@@ -123,10 +123,9 @@ def test_a_remote_cluster_that_is_silent_for_long_is_unreachable(monkeypatch):
     directory = made("far", remote=True)
     place = ClusterDirectory(directory.path)
     monkeypatch.setattr(watching, "all_directories", lambda: ([place], []))
-    watch = Watch()
-    sidebar = Sidebar("/", watch)
+    sidebar = Sidebar("/")
     assert shown(sidebar) == {"far": 2}
-    reading = watch._readings[directory.id]
+    reading = sidebar._readings[directory.id]
     reading.read_at -= watching.SILENT_S + 1
 
     def fail():
@@ -164,7 +163,7 @@ def test_reading_twenty_clusters_stays_off_the_event_loop(monkeypatch):
         return read(*arguments)
 
     monkeypatch.setattr(watching, "status_of", noting)
-    assert len(shown(Sidebar("/", Watch()))) == 20
+    assert len(shown(Sidebar("/"))) == 20
     assert readers
     assert threading.get_ident() not in readers
 

@@ -24,7 +24,7 @@ from tornado.websocket import websocket_connect
 
 from scalable.errors import ScalableError
 from scalable.protocol.servers import PARAMETER
-from scalable.watch.lab.sidebar import PAGES, Page, Seen, Sidebar, Watch, page_of, row
+from scalable.watch.lab.sidebar import PAGES, Page, Seen, Sidebar, page_of, row
 
 # Handlers -----------------------------------------------------------------------------------------
 
@@ -49,9 +49,8 @@ def install() -> None:
 
 def start(settings: dict[str, Any]) -> None:
     """Start watching the clusters, for a web application with these settings."""
-    watch = Watch()
-    watch.begin()
-    settings[SETTING] = Sidebar(settings["base_url"], watch)
+    settings[SETTING] = Sidebar(settings["base_url"])
+    settings[SETTING].begin()
 
 
 class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]

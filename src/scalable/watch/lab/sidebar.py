@@ -97,45 +97,6 @@ class BackgroundReading(Generic[_T]):
             done.set_result(None)
 
 
-class Watch:
-    """Last known state of all clusters of this user.
-    Each cluster is read in a thread of its own, so that a remote one that does not answer delays
-    neither the others nor Jupyter's event loop.
-    """
-
-    def __init__(self) -> None:
-        self._directories = BackgroundReading(_directories, "scalable-lab-near")
-        self._places = BackgroundReading(ask_places, "scalable-lab-places")
-        self._readings: dict[str, BackgroundReading[Seen]] = {}
-
-    def begin(self) -> None:
-        """Start reading, so that the first answer is ready when the sidebar needs it."""
-        self._directories.begin(NEAR_S)
-
-    async def clusters(self, *, now: bool = False) -> dict[str, Seen]:
-        """Return the running clusters by id, the oldest first. Waits up to ``2 * PATIENCE_S``.
-        ``now`` reads local clusters again, even if they were read within ``NEAR_S``.
-        """
-        self._places.begin(PLACES_S)
-        near_s = 0.0 if now else NEAR_S
-        await _wait(self._directories.begin(near_s))
-        directories = self._directories.result or {}
-        self._readings = {
-            cluster_id: self._readings.get(cluster_id) or _reading_of(directory)
-            for cluster_id, (directory, _) in directories.items()
-        }
-        await _wait(
-            *(
-                reading.begin(REMOTE_S if directories[cluster_id][1] else near_s)
-                for cluster_id, reading in self._readings.items()
-            )
-        )
-        found = [seen for each in self._readings.values() if (seen := _latest(each)) is not None]
-        shown = [each for each in found if each.status.state in SHOWN and each.status.address]
-        shown.sort(key=lambda each: (each.status.created_at, each.status.id))
-        return {each.status.id: each for each in shown}
-
-
 def _directories() -> dict[str, tuple[ClusterDirectory, bool]]:
     """Return the directories of clusters by id, and whether the clusters are remote."""
     directories, errors = all_directories()
@@ -271,18 +232,50 @@ def bounds(name: str, adapt: Any, pools: Mapping[str, PoolStatus]) -> tuple[str,
 
 
 class Sidebar:
-    """Scalable's clusters in the sidebar of the Jupyter server at ``base_url`` (``/user/ann/``)."""
+    """Scalable's clusters in the sidebar of the Jupyter server at ``base_url`` (``/user/ann/``).
+    Each cluster is read in a thread of its own, so that a remote one that does not answer delays
+    neither the others nor Jupyter's event loop.
+    """
 
-    def __init__(self, base_url: str, watch: Watch) -> None:
+    def __init__(self, base_url: str) -> None:
         self.base_url = base_url
-        self._watch = watch
+        self._directories = BackgroundReading(_directories, "scalable-lab-near")
+        self._places = BackgroundReading(ask_places, "scalable-lab-places")
+        self._readings: dict[str, BackgroundReading[Seen]] = {}
         #: Time at which a cluster was disconnected, by its id.
         self._hidden: dict[str, float] = {}
         self._addresses: set[str] = set()
 
+    def begin(self) -> None:
+        """Start reading, so that the first answer is ready when the sidebar needs it."""
+        self._directories.begin(NEAR_S)
+
+    async def running(self, *, now: bool = False) -> dict[str, Seen]:
+        """Return the running clusters by id, the oldest first. Waits up to ``2 * PATIENCE_S``.
+        ``now`` reads local clusters again, even if they were read within ``NEAR_S``.
+        """
+        self._places.begin(PLACES_S)
+        near_s = 0.0 if now else NEAR_S
+        await _wait(self._directories.begin(near_s))
+        directories = self._directories.result or {}
+        self._readings = {
+            cluster_id: self._readings.get(cluster_id) or _reading_of(directory)
+            for cluster_id, (directory, _) in directories.items()
+        }
+        await _wait(
+            *(
+                reading.begin(REMOTE_S if directories[cluster_id][1] else near_s)
+                for cluster_id, reading in self._readings.items()
+            )
+        )
+        found = [seen for each in self._readings.values() if (seen := _latest(each)) is not None]
+        shown = [each for each in found if each.status.state in SHOWN and each.status.address]
+        shown.sort(key=lambda each: (each.status.created_at, each.status.id))
+        return {each.status.id: each for each in shown}
+
     async def clusters(self, *, now: bool = False) -> dict[str, Seen]:
         """Return the clusters by id, except disconnected ones. ``now`` forces a new reading."""
-        seen = await self._watch.clusters(now=now)
+        seen = await self.running(now=now)
         self._addresses |= {str(each.status.address) for each in seen.values()}
         return {key: each for key, each in seen.items() if not self._is_hidden(each)}
 
@@ -300,8 +293,8 @@ class Sidebar:
 
     async def find(self, cluster_id: str) -> Seen | None:
         """Return a running cluster, even a disconnected one, or None if it is not scalable's."""
-        seen = (await self._watch.clusters()).get(cluster_id)
-        return seen or (await self._watch.clusters(now=True)).get(cluster_id)
+        seen = (await self.running()).get(cluster_id)
+        return seen or (await self.running(now=True)).get(cluster_id)
 
     def not_ours(self, models: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return those rows of Dask's own list that describe other clusters."""
@@ -336,7 +329,7 @@ class Sidebar:
         if self.started_here(seen):
             logger.debug("the sidebar stops cluster %s", seen.status.name)
             await asyncio.to_thread(end, seen.status.id)
-            await self._watch.clusters(now=True)
+            await self.running(now=True)
             return True
         self._hidden[seen.status.id] = time.time()
         return False
