@@ -73,6 +73,9 @@ def test_a_cluster_is_shown_with_the_numbers_of_its_scheduler(cluster, eventuall
     assert "\x1b" not in text
     [row] = json.loads(program("top", "--once", "--format", "json", here=True).stdout)["clusters"]
     assert (row["name"], row["embedded"], row["state"]) == ("watched", False, "running")
+    # The name of its run, also as tables cut it.
+    for run in (row["run"], f"{row['run'][:12]}…{row['run'][-6:]}"):
+        assert look(run)[0].cluster["name"] == "watched"
     assert overview.cluster["run"].endswith(row["run"])
     assert "watched  detached" in program("top", "--once", here=True).stdout
     del waits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -80,8 +81,7 @@ def opened(path: Path) -> ClusterDirectory:
 def find(name: str) -> ClusterDirectory:
     """Return a cluster's directory by name, ``provider/name``, id (prefix of 4+) or run name.
     A cluster with an unreadable record is found by its full id, or by its name if the file still
-    contains it. Raise ClusterError if several match, or if none matches and some records are
-    unreadable. Raise UnknownClusterError if none matches and all are readable.
+    contains it. Raise UnknownClusterError if none matches and all are readable, else ClusterError.
     """
     try:
         found = _find(name)
@@ -109,7 +109,7 @@ def _find(name: str) -> ClusterDirectory:
     if not meant and len(name) >= SHORTEST_ID:
         meant = [d for d, r in records if r.id.startswith(name)]
     if not meant:
-        meant = [d for d, r in records if not r.remote and _run_of(d) == name]
+        meant = [d for d, r in records if not r.remote and _has_run(d, name)]
     if not meant:
         meant = [d for d, _ in unreadable() if d.id == name or d.may_be_named(name)]
     if len(meant) == 1:
@@ -125,13 +125,13 @@ def _find(name: str) -> ClusterDirectory:
     raise ClusterError(f"{name!r} may be any of {candidates}", hint="give provider/name or the id")
 
 
-def _run_of(directory: ClusterDirectory) -> str | None:
-    """Return the name of a cluster's run, or None if it is unknown or unreadable."""
+def _has_run(directory: ClusterDirectory, name: str) -> bool:
+    """Return whether a cluster has a run of this name, whose middle may be cut as in a table."""
     try:
-        run = (directory.scheduler() or {}).get("run")
+        run = Path((directory.scheduler() or {}).get("run") or "").name
     except ClusterError:
-        return None
-    return None if run is None else Path(run).name
+        return False
+    return bool(run and re.fullmatch(".*".join(map(re.escape, name.split("…"))), run))
 
 
 def status_of(
