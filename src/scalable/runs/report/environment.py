@@ -39,19 +39,17 @@ class Environment:
 
 def environment_of(record: RunRecord) -> Environment:
     """Return the environment in a record."""
-    run = record.run
+    run, machine = record.run, mapping(record.run.get("machine"))
     versions = {str(k): str(v) for k, v in mapping(run.get("versions")).items()}
-    if "scalable" not in versions and (version := text(run.get("version"))):
-        versions["scalable"] = version
-    machine = mapping(run.get("machine"))
-    cpus, memory = number(machine.get("cpus")), number(machine.get("memory"))
+    if version := text(run.get("version")):
+        versions.setdefault("scalable", version)
+    sizes = {key: number(machine.get(key)) for key in ("cpus", "memory")}
     hosts = {row["host"] for row in record.workers if text(row.get("host"))}
     return Environment(
         versions=versions,
         platform=text(machine.get("platform")) or NOT_RECORDED,
         host=text(run.get("host")) or NOT_RECORDED,
-        cpus=None if cpus is None else int(cpus),
-        memory=None if memory is None else int(memory),
+        **{key: None if size is None else int(size) for key, size in sizes.items()},
         hosts=len(hosts) or None,
         manifest_lock=record.manifest_lock or NOT_RECORDED,
         manifest=_shown_manifest(record.path),
@@ -63,8 +61,6 @@ def environment_of(record: RunRecord) -> Environment:
 #: Largest size in bytes of a manifest that is shown.
 LARGEST = 100_000
 _HIDDEN = "(left out)"
-#: Maximum depth of a manifest that is shown.
-_DEPTH = 20
 
 
 def _shown_manifest(run: Path) -> str:
@@ -78,12 +74,10 @@ def _shown_manifest(run: Path) -> str:
         if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
             return ""
         value = yaml.safe_load(text)
+        shown = yaml.safe_dump(_without_secrets(value), sort_keys=False, allow_unicode=True)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return ""
-    if not isinstance(value, dict):
-        return ""
-    shown: str = yaml.safe_dump(_without_secrets(value), sort_keys=False, allow_unicode=True)
-    return shown
+    return str(shown) if isinstance(value, dict) else ""
 
 
 def most_workers(manifest: str, target: str) -> int | None:
@@ -94,16 +88,14 @@ def most_workers(manifest: str, target: str) -> int | None:
     return most if type(most) is int and not found.get("managers") else None
 
 
-def _without_secrets(value: Any, depth: int = 0) -> Any:
-    if depth > _DEPTH:
-        return _HIDDEN
+def _without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            str(key): _without_values(inner) if key == "env" else _without_secrets(inner, depth + 1)
+            str(key): _without_values(inner) if key == "env" else _without_secrets(inner)
             for key, inner in value.items()
         }
     if isinstance(value, list):
-        return [_without_secrets(inner, depth + 1) for inner in value]
+        return list(map(_without_secrets, value))
     return without_secrets(value) if isinstance(value, str) and "://" in value else value
 
 
