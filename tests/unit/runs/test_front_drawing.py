@@ -35,9 +35,9 @@ def test_each_choice_tells_what_it_costs_to_be_wrong():
     front = (FrontPoint(30.0, 10.0, {"a": 1}, 40.0, 12.0), FrontPoint(20.0, 11.0, {"a": 2}))
     made = Plan("t", "local", "0" * 64, ScalePlan({"a": 1}), objective="balance", front=front)
     assert front_rows(made) == [
-        ("@ a 1", "30.0 s", "40.0 s", "10", "12"),
-        ("  a 2", "20.0 s", "-", "11", "-"),
+        ("@", "a 1", "30.0 s", "40.0 s", "10", "12"),
+        (" ", "a 2", "20.0 s", "-", "11", "-"),
     ]
-    assert "  @ a 1      30.0 s  40.0 s              10    12" in draw_front(made).splitlines()
+    assert "  @  a 1      30.0 s  40.0 s              10    12" in draw_front(made).splitlines()
     page = plan_html(made)
     assert page.index("80 % of cost") < page.index("40.0 s", page.index("80 % of cost"))

@@ -145,8 +145,8 @@ _ROWS, _REASONS = 40, 60
 def plan_html(plan: Plan) -> str:
     """Return a plan as HTML."""
     pools, tasks = _pools(plan, "pool"), _tasks(plan)
-    headings = ("workers", "time", "80 %", "cost", "80 % of cost")
-    choices = text_table(headings, front_rows(plan), empty="no choices")
+    headings = ("", "workers", "time", "80 %", "cost", "80 % of cost")
+    choices = _choices(plan, headings)
     facts = [(name, words[:12] if name == "Digest" else words) for name, words in _facts(plan)]
     pieces: list[Piece] = [
         {"head": ("Plan for", plan.target_name, "", "")},
@@ -182,7 +182,6 @@ _ACROSS, _UP = 60, 12
 #: An axis is logarithmic if its largest value is at least this multiple of its smallest value.
 _WIDE = 20.0
 _LISTED = 12
-_CHOSEN = "@ "
 _FOUR_OF_FIVE = "80 %: in four of five cases, time and cost are at most this."
 
 
@@ -205,7 +204,7 @@ def draw_front(plan: Plan) -> str:
             f"Choices (time to the right, {unit} upwards; @ is this plan):",
             *(f"  {line}" for line in lines),
             "",
-            *_front_lines(plan),
+            *_choices(plan, ("", "workers", "time", "80 %", unit, "80 %")).lines(),
             "",
             f"  {_FOUR_OF_FIVE}",
         ]
@@ -220,26 +219,21 @@ def _position(value: float, values: Sequence[float], cells: int) -> int:
     return round((value - low) / (high - low) * (cells - 1)) if high > low else 0
 
 
-def _front_lines(plan: Plan) -> list[str]:
-    """Return the choices as lines, with the mark before the chosen one."""
-    rows, unit, wide = front_rows(plan), _unit(plan), len(_CHOSEN)
-    head, *lines = text_table(
-        ("workers", "time", "80 %", unit, "80 %"), [(row[0][wide:], *row[1:]) for row in rows]
-    ).lines()
-    marked = [f"  {row[0][:wide]}{line[2:]}" for row, line in zip(rows, lines, strict=True)]
-    return [head.replace("workers", "workers" + " " * wide, 1), *marked]
+def _choices(plan: Plan, headings: Sequence[str]) -> Table:
+    return text_table(headings, front_rows(plan), left=("workers",), empty="no choices")
 
 
 def front_rows(plan: Plan) -> list[tuple[str, ...]]:
     """Return rows of a plan's choices: workers, time and its 80 % quantile, cost and its quantile.
-    They are evenly spaced, from cheapest to fastest. The chosen one starts with ``@``.
+    They are evenly spaced, from cheapest to fastest. A mark ``@`` is before the chosen one.
     """
     points, unit, chosen = _points(plan), _unit(plan), _chosen(plan)
     step = max(1.0, (len(points) - 1) / (_LISTED - 1))
     listed = {round(i * step) for i in range(_LISTED)} | {len(points) - 1}
     return [
         (
-            (_CHOSEN if point == chosen else " " * len(_CHOSEN)) + _counts(point.workers_by_tag),
+            "@" if point == chosen else " ",
+            _counts(point.workers_by_tag),
             format_duration(point.time_s),
             "-" if point.time_q80_s is None else format_duration(point.time_q80_s),
             format_amount(point.cost, unit),
