@@ -34,7 +34,7 @@ BUDGETS = {
     "runs": (3_850, 16),
     "scaling": (2_666, 13),
     "scheduler": (6_544, 19),
-    "session": (2_168, 9),
+    "session": (2_157, 9),
     "views": (2_446, 9),
     "watch": (3_102, 19),
     "worker": (3_241, 14),

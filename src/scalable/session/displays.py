@@ -90,7 +90,9 @@ class LiveDisplay(Display):
         self._began = time.monotonic()
         self._console = _console(stream)
         self._overviews: Sequence[Overview] = ()
+        self._tail = ""
         self._live = Live(
+            get_renderable=self._table,
             console=self._console,
             auto_refresh=False,
             transient=True,
@@ -99,40 +101,27 @@ class LiveDisplay(Display):
             vertical_overflow="crop",
         )
         self._lock = threading.RLock()
-        self._tail = ""
         self._live.start()
         self.lives = True
 
     def update(self, overviews: Sequence[Overview]) -> None:
         self._overviews = overviews
-        self._draw(self._refresh)
+        self._draw(self._live.refresh)
 
     def tail(self, text: str) -> None:
         if text != self._tail:
             self._tail = text
-            self._draw(self._refresh)
+            self._draw(self._live.refresh)
 
     def print(self, text: str, tail: str = "") -> None:
         """Print complete lines above the table, with their colours, then an incomplete ``tail``."""
-
-        def draw() -> None:
-            self._tail = tail
-            self._live.update(self._table())
-            self._console.print(_AsItIs(text), soft_wrap=True, end="")
-
-        self._draw(draw)
+        self._tail = tail
+        self._draw(lambda: self._console.print(_AsItIs(text), soft_wrap=True, end=""))
 
     def close(self) -> None:
-        def stop() -> None:
-            self._overviews, self._tail = (), ""
-            self._live.update(self._table())
-            self._live.stop()
-            self.lives = False
-
-        self._draw(stop)
-
-    def _refresh(self) -> None:
-        self._live.update(self._table(), refresh=True)
+        self._overviews, self._tail = (), ""
+        self._draw(self._live.stop)
+        self.lives = False
 
     def _table(self) -> Text:
         from rich.text import Text
