@@ -178,8 +178,8 @@ def test_a_status_for_programs(invoke, recorded):
 @pytest.mark.parametrize(
     ("idle", "live", "shown"),
     [
-        (60, None, "in 1 m 00 s without work"),
-        (60, 3000, "in 1 m 00 s without work, in 50 m 00 s at the latest"),
+        (60, None, "in 1 m 00 s unless it gets work"),
+        (60, 3000, "in 1 m 00 s unless it gets work, in 50 m 00 s at the latest"),
         (3000, 60, "in 1 m 00 s at the latest"),
         (None, 60, "in 1 m 00 s at the latest"),
     ],
@@ -214,7 +214,7 @@ def test_a_status_for_people(invoke, recorded):
         "State:     degraded: model lacks 1 worker\n"
         "Target:    local (provider local)\n"
         f"Address:   {ADDRESS}\n"
-        "Stops:     in 9 m 59 s without work\n"
+        "Stops:     in 9 m 59 s unless it gets work\n"
         "\n"
         "  pool      desired  running  starting\n"
         "  model           2        1         1\n"

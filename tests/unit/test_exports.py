@@ -6,7 +6,7 @@ import pytest
 
 from scalable.exports import exported_lazily
 
-LAZY = ("clusters", "containers", "manifest", "planning", "providers", "scaling", "session")
+LAZY = ("containers", "manifest", "planning", "providers", "scaling", "session")
 
 
 @pytest.mark.parametrize("room", LAZY)

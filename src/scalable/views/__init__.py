@@ -1,1 +1,1 @@
-"""What is seen of a cluster, as tables, lines and HTML. No I/O, and no clock is read."""
+"""Views of a cluster, as tables, lines and HTML. No I/O, and no clock is read."""
