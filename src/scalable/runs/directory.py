@@ -248,6 +248,9 @@ def _make_directory(parent: Path, project: str, started_at: datetime) -> Path:
     for directory in (parent, parent.parent):
         if directory is parent or directory.name == settings.DIRECTORY:
             check_not_planted(directory)
+    ignored = parent.parent / ".gitignore"
+    if parent.parent.name == settings.DIRECTORY and not ignored.exists():
+        ignored.write_text("*\n")  # records are not part of the user's repository
     slug = re.sub(r"[^A-Za-z0-9._]+", "-", project).strip("-.")[:40] or "project"
     for _ in range(_ATTEMPTS):
         path = parent / f"run-{started_at:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(4)}"

@@ -24,14 +24,14 @@ PLAN = {"scale_plan": {"workers_by_tag": {"demeter": 2}}}
 def create(tmp_path):
     opened = []
 
-    def make(project="climate", **kwargs):
+    def make(project="climate", runs_dir=tmp_path / "runs", **kwargs):
         run = RunDirectory.create(
             project,
             "local",
             manifest_yaml="version: 1\n",
             manifest_lock="ab" * 32,
             plan=PLAN,
-            runs_dir=tmp_path / "runs",
+            runs_dir=runs_dir,
             provider="local",
             **kwargs,
         )
@@ -56,6 +56,22 @@ def test_the_project_is_made_safe_for_a_file_name(create, tmp_path, project, slu
     assert run.path.parent == tmp_path / "runs"
     assert run.run_id.split("-", 2)[2].rpartition("-")[0] == slug
     assert read_run(run.path).run["project"] == project
+
+
+def test_git_ignores_records_in_their_usual_place(create, tmp_path):
+    create()
+    create(runs_dir=tmp_path / ".scalable" / "runs")
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob(".gitignore")] == [
+        ".scalable/.gitignore"
+    ]
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    shown = subprocess.run(
+        ["git", "-C", tmp_path, "status", "--short"], check=True, capture_output=True, text=True
+    )
+    assert ".scalable" not in shown.stdout
+    (tmp_path / ".scalable" / ".gitignore").write_text("mine")
+    create(runs_dir=tmp_path / ".scalable" / "runs")
+    assert (tmp_path / ".scalable" / ".gitignore").read_text() == "mine"
 
 
 def test_a_name_that_is_taken_is_tried_again(create, monkeypatch):
