@@ -112,8 +112,9 @@ class Recorder(Listener):
                 continue
             call.recorded = True
             if call.bundle is None or not call.bundle["rows"]:
-                call.shown_blocked = any(not task.who_has for task in call.task.dependencies)
-                end = blocked if call.shown_blocked else ready
+                inputs, end = call.task.dependencies, ready
+                if inputs and not all(each.who_has for each in inputs):
+                    call.shown_blocked, end = True, blocked
                 self._lines.append(f'{{"task_id":{quoted(str(call.key))}{end}')
                 if len(self._lines) >= MOST_LINES:
                     self.flush()
