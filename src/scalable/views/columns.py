@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -45,9 +45,8 @@ _MONEY = CURRENCY.lower()
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
-def _pool_column(tag_of: str) -> Column:
+def _pool_column(tag: Callable[[Any], str | None]) -> Column:
     """Return the column with a row's pool."""
-    tag = attrgetter(tag_of)
     return Column("pool", "pool", lambda row: tag(row) or "", width=24, help="Tag of the pool.",
                   text=lambda row: tag(row) or UNTAGGED_NAME)  # fmt: skip
 
@@ -123,7 +122,7 @@ def pool_reasons(pools: Mapping[str, PoolOverview]) -> list[str]:
 
 POOLS = Listing(
     (
-        _pool_column("tag"),
+        _pool_column(attrgetter("tag")),
         _workers("wanted", "desired"),
         _workers("running"),
         _workers("launching", heading="starting", optional=True),
@@ -236,7 +235,7 @@ TASKS = Listing(
     (
         Column("task", "task", attrgetter("task.name"), displays=LIVE | REPORTS,
                text=_task_name, width=48),
-        _pool_column("task.tag"),
+        _pool_column(attrgetter("task.tag")),
         Column("progress", "progress", lambda row: parts_of(row.task.counts), "progress"),
         _state("running"),
         _state("queued"),
@@ -279,7 +278,7 @@ def _memory(worker: WorkerOverview) -> str:
 WORKERS = Listing(
     (
         Column("worker", "worker", attrgetter("name"), width=28),
-        _pool_column("tag"),
+        _pool_column(attrgetter("tag")),
         Column("state", "state", attrgetter("state")),
         Column("slots", "slots", attrgetter("used_slots"), "count",
                text=lambda worker: f"{worker.used_slots}/{worker.slots}"),
@@ -421,41 +420,36 @@ FAILURES = Listing(
 )
 
 
-class DecisionRow(NamedTuple):
-    """A row of ``scaling.jsonl`` with its number."""
-
-    number: int
-    row: Mapping[str, Any]
-
-    @property
-    def tag(self) -> str:
-        return str(self.row.get("tag") or "")
-
+# Decisions are rows of ``scaling.jsonl`` with their ``number``.
 
 #: What changed a number of workers if the reason is only that it was changed.
 _BY = {"manual": "set by hand", "plan": "planned"}
 
 
-def _decision_reason(row: DecisionRow) -> str:
-    reason = str(row.row.get("reason") or "")
-    return _BY.get(str(row.row.get("source")), reason) if reason == "scale" else reason
+def _decision_reason(row: Mapping[str, Any]) -> str:
+    reason = str(row.get("reason") or "")
+    return _BY.get(str(row.get("source")), reason) if reason == "scale" else reason
+
+
+def _decision_tag(row: Mapping[str, Any]) -> str:
+    return str(row.get("tag") or "")
 
 
 def _decided(name: str, heading: str, kind: str = "text", **options: Any) -> Column:
-    return Column(heading, heading, lambda row: row.row.get(name), kind, **options)
+    return Column(heading, heading, lambda row: row.get(name), kind, **options)
 
 
 DECISIONS = Listing(
     (
         _decided("timestamp", "time", "time"),
-        _pool_column("tag"),
+        _pool_column(_decision_tag),
         _decided("from", "from", "count"),
         _decided("to", "to", "count"),
         _decided("source", "by", width=12),
         Column("reason", "reason", _decision_reason),
     ),
-    key=lambda row: f"{row.row.get('timestamp')} {row.number}",
-    pool=attrgetter("tag"),
+    key=lambda row: f"{row.get('timestamp')} {row['number']}",
+    pool=_decision_tag,
     displays=LIVE_AND_REPORT,
     empty="no decisions yet",
 )
@@ -473,7 +467,7 @@ def tables_of(
     """Return all tables of a cluster by name. The newest failures and decisions come first."""
     at = overview.at
     causes = failures_by_cause(events.failures).values()
-    decisions = [DecisionRow(*numbered) for numbered in enumerate(events.decisions)]
+    decisions = [{**row, "number": number} for number, row in enumerate(events.decisions)]
     return {
         "pools": POOLS.table(itertools.starmap(PoolRow, overview.pools.items()), display, at),
         "tasks": TASKS.table(map(TaskRow, overview.tasks), display, at),

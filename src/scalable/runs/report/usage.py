@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from scalable.model import MemoryAdvice
@@ -22,7 +22,7 @@ from scalable.runs.reading import RunRecord
 from scalable.runs.streams import Row, mapping, number, text
 from scalable.runs.summary import PoolSummary, Summary
 from scalable.units import counted, format_duration, parse_bytes
-from scalable.views.columns import DECISIONS, DecisionRow, TaskRow
+from scalable.views.columns import DECISIONS, TaskRow
 from scalable.views.tables import Column, Listing, Table, fitted
 
 #: Number of points of a time series.
@@ -297,7 +297,7 @@ POOLS_OF_RUN = Listing(
 
 
 # Times of a finished run are those since its start, as in the timeline.
-_AFTER = Column("after", "after", lambda row: row.row["after"], "duration")
+_AFTER = Column("after", "after", itemgetter("after"), "duration")
 _DECISIONS = Listing((_AFTER, *DECISIONS.columns[1:]), DECISIONS.key, ("report",))
 
 
@@ -305,7 +305,7 @@ def decisions_of_run(changes: Iterable[Mapping[str, Any]], first: float) -> Tabl
     """Return the changes of pools in a run that started at ``first`` (epoch seconds)."""
     timed = ((row, number(row.get("timestamp"))) for row in changes)
     rows = [
-        DecisionRow(place, {**row, "after": moment - first})
+        {**row, "number": place, "after": moment - first}
         for place, (row, moment) in enumerate(timed)
         if moment is not None
     ]
