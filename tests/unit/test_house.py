@@ -35,7 +35,7 @@ BUDGETS = {
     "scaling": (2_666, 13),
     "scheduler": (6_544, 19),
     "session": (2_157, 9),
-    "views": (2_440, 9),
+    "views": (2_421, 9),
     "watch": (3_102, 19),
     "worker": (3_241, 14),
 }

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from scalable.harmless import one_line
@@ -370,51 +370,37 @@ def cause_of(failure_class: object, frame: object, message: object) -> str:
     return f"{failure_class}\n{place}"
 
 
-@dataclass(frozen=True)
-class FailureGroup:
-    """The failures with one cause."""
-
-    cause: str
-    #: Number of failed tasks.
-    count: int
-    #: Last row of ``failures.jsonl``.
-    last: Mapping[str, Any]
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        return self.last.get("details") or {}
-
-    @property
-    def task(self) -> str:
-        return str(self.details.get("task_name") or self.details.get("phase") or "")
-
-    @property
-    def tag(self) -> str:
-        return str(self.details.get("tag") or "")
-
-
-def failures_by_cause(failures: Iterable[Mapping[str, Any]]) -> dict[str, FailureGroup]:
-    """Group rows of ``failures.jsonl``, the oldest first, by cause: the latest cause first."""
-    groups: dict[str, FailureGroup] = {}
+def failures_by_cause(failures: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Group rows of ``failures.jsonl``, the oldest first, by cause: the latest cause first.
+    A group is its last row, with its ``cause`` and the number of all its failed tasks.
+    """
+    groups: dict[str, dict[str, Any]] = {}
     for row in failures:
-        frame = (row.get("details") or {}).get("frame")
-        cause = cause_of(row.get("failure_class"), frame, row.get("message"))
-        earlier = groups.pop(cause, None)
-        count = int(row.get("count") or 1) + (0 if earlier is None else earlier.count)
-        groups[cause] = FailureGroup(cause, count, row)
+        details = row.get("details") or {}
+        cause = cause_of(row.get("failure_class"), details.get("frame"), row.get("message"))
+        count = int(row.get("count") or 1) + groups.pop(cause, {"count": 0})["count"]
+        groups[cause] = {**row, "details": details, "count": count, "cause": cause}
     return dict(reversed(groups.items()))
+
+
+def _recorded(name: str, heading: str, kind: str = "text", **options: Any) -> Column:
+    return Column(heading, heading, lambda row: row.get(name), kind, **options)
+
+
+def _failed_task(group: Mapping[str, Any]) -> str:
+    return str(group["details"].get("task_name") or group["details"].get("phase") or "")
 
 
 FAILURES = Listing(
     (
-        Column("count", "tasks", attrgetter("count"), "count"),
-        Column("last", "last", lambda group: group.last.get("timestamp"), "time"),
-        Column("error", "error", lambda group: group.last.get("failure_class"), width=24),
-        Column("task", "task", attrgetter("task"), width=24),
-        Column("message", "message", lambda group: group.last.get("message")),
+        Column("count", "tasks", itemgetter("count"), "count"),
+        _recorded("timestamp", "last", "time"),
+        _recorded("failure_class", "error", width=24),
+        Column("task", "task", _failed_task, width=24),
+        _recorded("message", "message"),
     ),
-    key=attrgetter("cause"),
-    pool=attrgetter("tag"),
+    key=itemgetter("cause"),
+    pool=lambda group: str(group["details"].get("tag") or ""),
     displays=LIVE_AND_REPORT,
     empty="no failures",
 )
@@ -435,17 +421,13 @@ def _decision_tag(row: Mapping[str, Any]) -> str:
     return str(row.get("tag") or "")
 
 
-def _decided(name: str, heading: str, kind: str = "text", **options: Any) -> Column:
-    return Column(heading, heading, lambda row: row.get(name), kind, **options)
-
-
 DECISIONS = Listing(
     (
-        _decided("timestamp", "time", "time"),
+        _recorded("timestamp", "time", "time"),
         _pool_column(_decision_tag),
-        _decided("from", "from", "count"),
-        _decided("to", "to", "count"),
-        _decided("source", "by", width=12),
+        _recorded("from", "from", "count"),
+        _recorded("to", "to", "count"),
+        _recorded("source", "by", width=12),
         Column("reason", "reason", _decision_reason),
     ),
     key=lambda row: f"{row.get('timestamp')} {row['number']}",

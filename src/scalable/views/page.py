@@ -82,8 +82,7 @@ def labelled(blocks: Iterable[tuple[str, str | None]]) -> list[Piece]:
 
 def failure(row: Mapping[str, Any], cause: str) -> dict[str, Any]:
     """Return a row of ``failures.jsonl`` as a part of the group with its cause."""
-    details = row.get("details")
-    details = details if isinstance(details, Mapping) else {}
+    details = row.get("details") or {}
     facts = [[title, one_line(text)] for title, text in titled(FACTS, details)]
     if isinstance(row.get("timestamp"), int | float):
         facts.append(["Time", row["timestamp"], "time"])

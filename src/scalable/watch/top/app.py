@@ -441,8 +441,8 @@ def details_of(
             group = failures_by_cause(watched.events.failures).get(row.key)
             if group is None:
                 return "failure", parts, None
-            told = failure_in_words(group.last, at)
-            call = group.details.get("task_id")
+            told = failure_in_words(group, at)
+            call = group["details"].get("task_id")
             return "failure", [parts[0], *told], None if call is None else str(call)
         case "tasks":
             name = row.key.partition("\n")[2]
