@@ -31,7 +31,7 @@ BUDGETS = {
     "protocol": (4_668, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
-    "runs": (3_853, 16),
+    "runs": (3_844, 16),
     "scaling": (2_666, 13),
     "scheduler": (6_544, 19),
     "session": (2_157, 9),

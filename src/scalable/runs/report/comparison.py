@@ -33,18 +33,6 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TaskComparison:
-    """Comparison of the tasks of one name."""
-
-    tasks: Pair
-    mean_s: Pair
-    #: 80 % quantile of the running time of a task.
-    q80_s: Pair
-    #: 95 % quantile of the peak memory of a task in bytes.
-    memory: Pair
-
-
-@dataclass(frozen=True)
 class Comparison(Noun):
     """Comparison of a plan with its run."""
 
@@ -68,7 +56,9 @@ class Comparison(Noun):
     currency: str
     #: By tag: planned number of workers, and maximum number at one time.
     workers: Mapping[str, Pair]
-    tasks: Mapping[str, TaskComparison]
+    #: By task name: ``tasks``, ``mean_s``, the 80 % quantile ``q80_s`` of the running time, and the
+    #: 95 % quantile ``memory`` of the peak memory in bytes.
+    tasks: Mapping[str, Mapping[str, Pair]]
     #: Advice for components whose reserved memory is much more or less than the used memory.
     memory_advice: tuple[MemoryAdvice, ...]
 
@@ -125,7 +115,7 @@ def compare_with_plan(
     )
 
 
-#: Title of a table, attribute of :class:`TaskComparison`, and format.
+#: Title of a table, key of the tasks' pairs, and format.
 _OF_TASKS = (
     ("Tasks", "tasks", "{:.0f}".format),
     ("Mean time of a task", "mean_s", format_duration),
@@ -155,7 +145,7 @@ def compared(comparison: Comparison, most: int | None = None) -> Iterator[Piece]
     known = [row for row in rows if row[0] == "time" or row[1] != (None, None)]
     yield {"table": _pairs(("", "predicted", "actual"), known[:most])}
     for title, key, show in _OF_TASKS:
-        pairs = [(name, getattr(task, key), show) for name, task in comparison.tasks.items()]
+        pairs = [(name, task[key], show) for name, task in comparison.tasks.items()]
         if any(pair != (None, None) for _, pair, _ in pairs):
             yield {"title": title}
             yield {"table": _pairs(("task", "predicted", "actual"), pairs[:most])}
@@ -189,16 +179,17 @@ def _cells(pair: tuple[Any, Any], show: Any) -> tuple[str, ...]:
     return (*texts, f"{other / one:.2f}" if numbers and one else "-")
 
 
-def _task(expected: Mapping[str, Any], actual: TaskRow | None) -> TaskComparison:
+def _task(expected: Mapping[str, Any], actual: TaskRow | None) -> dict[str, Pair]:
     ran = None if actual is None else float(actual.task.counts.done + actual.task.counts.failed)
     spread = None if actual is None else actual.quantiles.get("duration_s")
     memory = None if actual is None else actual.quantiles.get("peak_memory")
-    return TaskComparison(
-        tasks=Pair(number(expected.get("calls")), ran),
-        mean_s=Pair(number(expected.get("mean_s")), None if spread is None else spread.mean),
-        q80_s=Pair(number(expected.get("q80_s")), None if spread is None else spread.q80),
-        memory=Pair(number(expected.get("memory")), None if memory is None else memory.q95),
-    )
+    found = {
+        "tasks": ("calls", ran),
+        "mean_s": ("mean_s", None if spread is None else spread.mean),
+        "q80_s": ("q80_s", None if spread is None else spread.q80),
+        "memory": ("memory", None if memory is None else memory.q95),
+    }
+    return {key: Pair(number(expected.get(of)), value) for key, (of, value) in found.items()}
 
 
 def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: float) -> float | None:
