@@ -93,6 +93,28 @@ def test_task_whose_inputs_fill_workers_fails(session, inputs, error):
     assert session.cluster.pools["small"].reason is None
 
 
+class KillsWhereItIsLoaded:
+    """A function whose unpickling kills its worker, such as one whose module crashes."""
+
+    def __init__(self, started):
+        self.started = started
+
+    def __reduce__(self):
+        return die, (self.started,)
+
+    def __call__(self):
+        pass
+
+
+def test_a_function_that_kills_workers_as_it_is_loaded_is_given_up(session, tmp_path):
+    started = str(tmp_path / "started")
+    with session.client.pool(tag="source") as pool:
+        with pytest.raises(KilledWorker, match="is given up"):
+            pool.submit(KillsWhereItIsLoaded(started)).result(timeout=150)
+        assert pool.submit(abs, -1).result(timeout=120) == 1
+    assert len((tmp_path / "started").read_text()) <= 4
+
+
 @pytest.mark.parametrize("way", ["submit", "executor"])
 def test_a_call_that_kills_its_workers_fails_with_the_reason(session, tmp_path, way, eventually):
     client = session.client

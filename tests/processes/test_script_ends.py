@@ -331,3 +331,18 @@ def test_waits_that_the_end_of_a_session_cuts_off_are_not_reported(script):
     _, errors = script(LOST).communicate(timeout=60)
     assert "ValueError: of the script" in errors
     assert "Timeout" not in errors
+
+
+def test_a_script_does_not_end_before_the_tasks_that_wait_for_others(script, tmp_path):
+    process = script("""
+    client = session.start()
+    executor = client.executor(tag="a")
+    future = executor.submit(abs, -1)
+    future.add_done_callback(lambda _: time.sleep(0.2))  # the next one waits for it, too
+    for _ in range(20):
+        future = executor.submit(abs, future)
+    executor.submit(os.mkdir, "reached", future)
+    """)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert (tmp_path / "reached").exists(), errors

@@ -19,10 +19,10 @@ BUDGETS = {
     "base": (1_950, 14),
     "cache": (5_700, 15),
     "cli": (3_990, 23),
-    "client": (7_604, 18),
+    "client": (7_608, 18),
     "clusters": (4_880, 23),
     "containers": (900, 4),
-    "dask_compat": (2_904, 9),
+    "dask_compat": (2_908, 9),
     "manager": (2_730, 9),
     "manifest": (3_000, 14),
     "model": (2_507, 14),
@@ -33,11 +33,11 @@ BUDGETS = {
     "records": (1_012, 6),
     "runs": (3_844, 16),
     "scaling": (2_666, 13),
-    "scheduler": (6_544, 19),
+    "scheduler": (6_560, 19),
     "session": (2_157, 9),
     "views": (2_421, 9),
     "watch": (3_102, 19),
-    "worker": (3_241, 14),
+    "worker": (3_261, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")
 

@@ -93,6 +93,8 @@ class Dispatcher:
         self._unbegun: dict[str, Bundle] = {}
         #: Bundles that are not sent, because they wait for an argument.
         self._held: set[Bundle] = set()
+        #: Tasks that wait until the futures among their arguments are done.
+        self.incomplete: set[CallFuture] = set()
         self._withdrawals, self._will_look = Withdrawals(), False
         self._awake = False
         self._id, self._task_name = uuid.uuid4().hex, options.task or options.name
@@ -119,8 +121,11 @@ class Dispatcher:
     @property
     def unfinished(self) -> int:
         """Number of tasks that wait or run, and for which a caller waits."""
+        # In the order in which a task passes them, so that none is missed.
+        incomplete = sum(not future.done() for future in list(self.incomplete))
+        waiting = self._waiting() + sum(len(bundle.left()) for bundle in list(self._held))
         sent = sum(len(bundle.open) for bundle in list(self._bundles.values()))
-        return self._waiting() + sent + sum(len(bundle.left()) for bundle in list(self._held))
+        return incomplete + waiting + sent
 
     @property
     def ends_with_script(self) -> bool:
@@ -209,7 +214,7 @@ class Dispatcher:
         self._awake = False
         self._fill()
         self._withdraw()
-        works = self._bundles or self._held or self._waiting()
+        works = self._bundles or self._held or self.incomplete or self._waiting()
         working.add(self) if works else working.discard(self)
         if not self._will_report and self._waiting() != self._reported:
             self._will_report = True

@@ -73,8 +73,7 @@ class PoolExecutor(Executor):
         dispatcher.backlog.append(self._single)
         self._many: weakref.WeakSet[MappedCalls] = weakref.WeakSet()
         self._uploads = Uploads(self._upload, partial(line.upload_again, tag=dispatcher.tag))
-        #: Tasks that wait until the futures among their arguments are done.
-        self._incomplete: set[CallFuture] = set()
+        self._incomplete = dispatcher.incomplete
         self._is_shut_down = False
         self._process = os.getpid()
 
@@ -339,8 +338,7 @@ class PoolExecutor(Executor):
         self._line.call_soon(self._dispatcher.cancel, future)
 
     def _set_when_idle(self, over: threading.Event) -> None:
-        # Dependent tasks are checked first, because they go to the dispatcher later.
-        if all(f.done() for f in list(self._incomplete)) and self._dispatcher.idle:
+        if self._dispatcher.idle:
             over.set()
         else:
             self._line.call_later(IDLE_CHECK_S, partial(self._set_when_idle, over))
@@ -433,6 +431,7 @@ class PoolExecutor(Executor):
             self._begin(future)
             return
         self._incomplete.add(future)
+        self._dispatcher.wake()  # a script does not end before it
         left, lock = itertools.count(len(needed) - 1, -1), threading.Lock()
 
         def ended(_: Any) -> None:

@@ -137,9 +137,13 @@ def _rejoin() -> None:
             executor.submit(int)  # an idle thread then leaves
         joined.wait()
     finally:
-        with lock, executor._rejoin_lock:  # noqa: SLF001
-            waiting[:] = [each for each in waiting if each[0] is not thread]
-            state.proceed = thread in executor._threads  # noqa: SLF001
+        with lock:
+            try:
+                sum(())  # an interrupt that came before the lock is raised at the next call
+            finally:
+                with executor._rejoin_lock:  # noqa: SLF001
+                    waiting[:] = [each for each in waiting if each[0] is not thread]
+                    state.proceed = thread in executor._threads  # noqa: SLF001
 
 
 # Tasks --------------------------------------------------------------------------------------------

@@ -109,11 +109,16 @@ class BundleRelay(SchedulerPlugin, Listener):
         del worker
         send_to_client(self._scheduler, client, {"op": operation, **message})
 
-    def returned(self, key: str, numbers: Any, client: str, **_: Any) -> None:
+    def returned(
+        self, key: str, numbers: Any, client: str, worker: str = "", timings: Any = None
+    ) -> None:
         """Forward the tasks that a worker gives back, and subtract them from the bundle's count.
         A bundle that is given back whole is released here: until the client has answered, it could
-        be moved to another worker and start there.
+        be moved to another worker and start there. One with ``timings`` has ended but for a task
+        that does not stop.
         """
+        if timings is not None:
+            TaskLog.of(self._scheduler).bundle_stopped(key, timings, worker)
         task = self._scheduler.tasks.get(key)
         bundle = None if task is None else (task.annotations or {}).get(BUNDLE_ANNOTATION)
         if bundle is not None and not isinstance(numbers, int):

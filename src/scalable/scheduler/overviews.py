@@ -275,7 +275,9 @@ class NameCounts(Listener):
             return
         if bundle is None:
             row.phases[_FAILED] += sum(failed.count for failed in end.failures)
-        elif bundle["calls"]:
+            return
+        row.phases[_CANCELLED] += bundle.get("cancelled", 0)
+        if bundle["calls"]:
             row.phases[_DONE] += bundle["calls"] - bundle["failed"]
             row.phases[_FAILED] += bundle["failed"]
             if bundle.get("rows"):

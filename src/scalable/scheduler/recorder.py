@@ -196,14 +196,17 @@ class Recorder(Listener):
         if end is not None and (bundle is not None or not end.succeeded) and end.failures:
             self._run.extend("failures", failure_rows(end))
         cancelled = call.calls if end is None and call.is_cancelled_bundle else 0
+        cancelled += (bundle or NO_CALLS).get("cancelled", 0)
         if len(self._lines) >= MOST_LINES:
             self.flush()
         if silent and state == "failed" and bundle is None:  # a task that was given up
             head = head_in_bundle(head, 0)
-        elif silent and not cancelled:
+        elif silent:
             for number, told in enumerate(end.in_bundle() if end is not None and bundle else ()):
                 self._lines.append(f"{last_row(head_in_bundle(head, number), worker, *told)}}}")
-            return
+            if not cancelled:
+                return
+            bundle = NO_CALLS
         values = {} if end is None else end.measurements
         ended_at = measured.ended or time.time()
         row = last_row(head, worker, state, ended_at, values, call.input_bytes)

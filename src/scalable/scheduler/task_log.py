@@ -448,6 +448,12 @@ class TaskLog(SchedulerPlugin):
             heard = HeardOutcomes(call.name, call.tag, outcomes, str(call.key))
             _tell(self._told["remembered"], heard)
 
+    def bundle_stopped(self, key: Any, timings: list[Any], worker: str) -> None:
+        """Handle a bundle as finished although its last task, which was stopped, still runs."""
+        if (call := self.find(key)) is not None and call.profile is None:
+            details = {"startstops": timings}
+            self._end(call, EndedTask(call, True, details, self.workers.name_at(worker)))
+
     def _released(self, key: Any, ended: str) -> None:
         """Record why a finished task may run again, unless its worker was lost."""
         call = self._calls.get(key)

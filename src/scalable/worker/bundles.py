@@ -97,6 +97,10 @@ def run_bundle(
     """
     worker = get_worker()
     offer_interrupts(worker)
+    if header["confirm"]:  # before anything of the user's is loaded, which may kill the worker, too
+        told = SchedulerCalls(worker.scheduler).bundle_begun(header["key"], header["client"])
+        loop: Any = worker.loop
+        asyncio.run_coroutine_threadsafe(told, loop.asyncio_loop).result(CONFIRM_S)
     run = BundleRun(worker, header, load_calls(payload, references), references)
     _running[run.key] = run
     logger.debug("bundle %s starts", run.key)
@@ -104,10 +108,6 @@ def run_bundle(
         run.skip(_cancelled.pop(run.key, set()))  # later cancellations reach the run directly
         if not header["confirm"]:
             run.send(op=BEGUN)
-        else:
-            told = SchedulerCalls(worker.scheduler).bundle_begun(header["key"], header["client"])
-            loop: Any = worker.loop
-            asyncio.run_coroutine_threadsafe(told, loop.asyncio_loop).result(CONFIRM_S)
         return run.run() or None
     finally:
         del _running[run.key]
@@ -226,10 +226,7 @@ class BundleRun:
                 last = self._take()
                 # This comes before the last message: a client with all outcomes may read the
                 # records.
-                timings = timings_of(self._worker, self.key)
-                timings.append(self._counts.entry())
-                if self._counts.outcomes:
-                    timings.append(cache_addition(self._counts.outcomes))
+                timings_of(self._worker, self.key).extend(self._last_timings())
                 self._send_outcomes(last, time.perf_counter())
         finally:
             self._over = True
@@ -328,14 +325,28 @@ class BundleRun:
             self._checkpoints.end(self.key, number, succeeded=False)
         logger.debug("task %d of bundle %s is stopped after %.3f s", number, self.key, seconds)
         if self._timed_out == number:
-            late = too_long(self._function(number), self._timeout_s or 0.0)
-            late = late.with_traceback(error.__traceback__ if error else None)
-            self._counts.failed(late, number, given or self._plain_arguments(number))
-            self._counts.remember(number)
-            self._counts.ran([number], [seconds])
+            self._count_late(number, error, seconds, given)
         self._counts.heard = None
         if error is not None:
             release_frames(error)
+
+    def _count_late(
+        self, number: int, error: BaseException | None, seconds: float, given: Any
+    ) -> None:
+        """Count a task that exceeded its time limit as failed."""
+        late = too_long(self._function(number), self._timeout_s or 0.0)
+        late = late.with_traceback(error.__traceback__ if error else None)
+        self._counts.failed(late, number, given or self._plain_arguments(number))
+        self._counts.remember(number)
+        self._counts.ran([number], [seconds])
+        if self._header["record"]:
+            began = self._epoch + time.perf_counter() - seconds
+            self._counts.rows.append(("failed", (began, seconds, None, None)))
+
+    def _last_timings(self, cancelled: int = 0) -> list[Any]:
+        """Return what is reported at the end: numbers of tasks, failures and cache outcomes."""
+        outcomes = self._counts.outcomes
+        return [self._counts.entry(cancelled), *([cache_addition(outcomes)] if outcomes else ())]
 
     def _packed(self, number: int, value: Any) -> tuple[Any, int]:
         """Return a result in the form to send, and its kind. Large results stay on this worker."""
@@ -430,10 +441,19 @@ class BundleRun:
             if self._over or self.position != number:
                 return False
             # The client knows the outcome. Else Dask would run the task again.
-            self.send(op=RETURNED, numbers=EVERY)
+            self.send(op=RETURNED, numbers=EVERY, timings=self._timings_without(number))
             return True
 
         replace_if_stuck(self._worker, self.key, shown, runs)
+
+    def _timings_without(self, number: int) -> list[Any]:
+        """Return the bundle's last timings as if its running task had ended when it was stopped."""
+        began, given = self.began, self._given
+        with self._sending:
+            self._send_outcomes(self._take(), time.perf_counter())
+            if self._timed_out == number:
+                self._count_late(number, None, time.perf_counter() - began, given)
+            return self._last_timings(cancelled=int(self._timed_out != number))
 
     def interrupt_again(self) -> None:
         """Interrupt the running task if it was to be interrupted, and the interrupt was lost."""

@@ -186,7 +186,7 @@ class BundleCounts:
         #: Duration in seconds of each task that ran.
         self.durations: list[float] = []
         #: State and measurements of each task. Empty unless tasks are recorded one by one.
-        self.rows: list[tuple[str, tuple[float, float, float, int | None]]] = []
+        self.rows: list[tuple[str, tuple[float, float, float | None, int | None]]] = []
         #: Outcomes of the tasks whose results are cached.
         self.outcomes: list[CacheOutcome] = []
         #: Positions of the tasks that did not run, because their results were found.
@@ -246,7 +246,7 @@ class BundleCounts:
             if outcome.is_hit:
                 self.found.add(number)
 
-    def entry(self) -> Any:
+    def entry(self, cancelled: int) -> Any:
         """Return the statistics, with times in seconds, as an entry of the Dask task's timings."""
         ordered = sorted(self.durations)
         more = [
@@ -256,6 +256,7 @@ class BundleCounts:
         values = {
             "calls": len(ordered),
             "failed": self._failed,
+            "cancelled": cancelled,
             "found": len(self.found),
             "total_s": sum(ordered),
             "quantiles_s": [quantile(ordered, q) for q in SHARES] if ordered else [],

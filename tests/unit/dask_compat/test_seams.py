@@ -882,3 +882,29 @@ def test_a_rejoining_task_and_a_thread_that_starts_another_do_not_wait_for_each_
     assert rejoined.wait(60)
     assert executor.submit(abs, -1).result(60) == 1
     executor.shutdown(timeout=60)
+
+
+def test_an_interrupt_as_a_thread_begins_to_settle_where_it_belongs_ends_no_thread():
+    guard_threads()
+    executor, held = threadpoolexecutor.ThreadPoolExecutor(1), threading.Event()
+
+    def rejoins():
+        threadpoolexecutor.secede()
+        inner = executor.submit(held.wait, 60)
+        while not inner.running():
+            time.sleep(0.01)
+        threadpoolexecutor.rejoin()
+
+    rejoining = executor.submit(rejoins)
+    while not executor._rejoin_list:
+        time.sleep(0.01)
+    thread, joined = executor._rejoin_list[0]
+    with worker.uninterrupted(thread.ident):
+        held.set()
+        joined.wait(60)
+        time.sleep(0.1)  # it waits for the lock now
+        raise_in(thread.ident)
+    with pytest.raises(CallInterrupted):
+        rejoining.result(60)
+    assert [executor.submit(abs, -1).result(60) for _ in range(3)] == [1, 1, 1]
+    executor.shutdown(timeout=60)
