@@ -96,7 +96,7 @@ function pieceAt(place, piece) {
 }
 
 function drawPiece(place, piece, before) {
-  if (piece.table) return tableOf(place, piece, before);
+  if (piece.table) return tableOf(place, piece, before?.shown && before); // it may have been a text
   if (piece.facts) return factList(piece.facts);
   if (piece.list) {
     const list = made("ul");
