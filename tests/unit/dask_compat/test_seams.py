@@ -832,7 +832,9 @@ def test_tokens_and_pickles_of_users_have_no_files():
     assert cloudpickle.dumps(one) == cloudpickle.dumps(other)
 
 
-def test_a_thread_that_is_interrupted_while_it_rejoins_runs_tasks_or_leaves():
+@pytest.fixture
+def rejoining():
+    """A task that waits until another one lets it rejoin the threads of its executor."""
     guard_threads()
     executor, held = threadpoolexecutor.ThreadPoolExecutor(1), threading.Event()
 
@@ -843,15 +845,20 @@ def test_a_thread_that_is_interrupted_while_it_rejoins_runs_tasks_or_leaves():
             time.sleep(0.01)
         threadpoolexecutor.rejoin()
 
-    rejoining = executor.submit(rejoins)
+    future = executor.submit(rejoins)
     while not executor._rejoin_list:
         time.sleep(0.01)
-    raise_in(executor._rejoin_list[0][0].ident)
-    held.set()
+    thread, joined = executor._rejoin_list[0]
+    yield SimpleNamespace(thread=thread.ident, joined=joined, let=held.set)
     with pytest.raises(CallInterrupted):
-        rejoining.result(60)
+        future.result(60)
     assert [executor.submit(abs, -1).result(60) for _ in range(3)] == [1, 1, 1]
     executor.shutdown(timeout=60)
+
+
+def test_a_thread_that_is_interrupted_while_it_rejoins_runs_tasks_or_leaves(rejoining):
+    raise_in(rejoining.thread)
+    rejoining.let()
 
 
 def test_a_rejoining_task_and_a_thread_that_starts_another_do_not_wait_for_each_other():
@@ -884,27 +891,9 @@ def test_a_rejoining_task_and_a_thread_that_starts_another_do_not_wait_for_each_
     executor.shutdown(timeout=60)
 
 
-def test_an_interrupt_as_a_thread_begins_to_settle_where_it_belongs_ends_no_thread():
-    guard_threads()
-    executor, held = threadpoolexecutor.ThreadPoolExecutor(1), threading.Event()
-
-    def rejoins():
-        threadpoolexecutor.secede()
-        inner = executor.submit(held.wait, 60)
-        while not inner.running():
-            time.sleep(0.01)
-        threadpoolexecutor.rejoin()
-
-    rejoining = executor.submit(rejoins)
-    while not executor._rejoin_list:
-        time.sleep(0.01)
-    thread, joined = executor._rejoin_list[0]
-    with worker.uninterrupted(thread.ident):
-        held.set()
-        joined.wait(60)
+def test_an_interrupt_as_a_thread_begins_to_settle_where_it_belongs_ends_no_thread(rejoining):
+    with worker.uninterrupted(rejoining.thread):
+        rejoining.let()
+        rejoining.joined.wait(60)
         time.sleep(0.1)  # it waits for the lock now
-        raise_in(thread.ident)
-    with pytest.raises(CallInterrupted):
-        rejoining.result(60)
-    assert [executor.submit(abs, -1).result(60) for _ in range(3)] == [1, 1, 1]
-    executor.shutdown(timeout=60)
+        raise_in(rejoining.thread)
