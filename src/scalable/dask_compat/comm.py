@@ -7,12 +7,14 @@ processes are on one machine. Frames are passed on without copying.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import logging
 import os
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -41,7 +43,7 @@ from distributed.protocol.serialize import (
     Serialized,
     register_serialization_family,
 )
-from distributed.utils import ensure_memoryview, nbytes, offload
+from distributed.utils import DequeHandler, ensure_memoryview, nbytes, offload
 from tornado.iostream import StreamClosedError
 
 from scalable import settings
@@ -274,7 +276,7 @@ def share_memory() -> None:
             registry.backends[scheme] = ours()
 
 
-# Handlers of servers ------------------------------------------------------------------------------
+# What servers keep --------------------------------------------------------------------------------
 
 _takes_comm: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
 
@@ -290,10 +292,22 @@ def expects_comm(handler: Callable[..., Any]) -> bool:
     return known
 
 
-def keep_no_closed_servers() -> None:
-    """Release the workers and schedulers of this process once they have closed."""
+def _keep_as_text(handler: DequeHandler, record: logging.LogRecord) -> None:
+    """Keep a log record without objects: a traceback keeps connections and the data of tasks."""
+    kept = copy.copy(record)
+    if record.exc_info:
+        kept.exc_text = logging.Formatter().formatException(record.exc_info)
+        kept.exc_info = None
+    with suppress(TypeError, ValueError):  # a message and arguments that do not match
+        kept.msg, kept.args = record.getMessage(), None
+    handler.deque.append(kept)
+
+
+def release_closed() -> None:
+    """Release the workers, schedulers and connections of this process once they have closed."""
     core: Any = distributed.core
     core._expects_comm = expects_comm  # noqa: SLF001
+    DequeHandler.emit = _keep_as_text  # type: ignore[method-assign]
 
 
 # TLS credentials ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable.cache.checkpoints import REMEMBERED, Checkpoints, checkpoint_directory
 from scalable.dask_compat import check_version
-from scalable.dask_compat.comm import keep_no_closed_servers, share_memory
+from scalable.dask_compat.comm import release_closed, share_memory
 from scalable.dask_compat.scheduler import (
     GreetingScheduler,
     RegisteringScheduler,
@@ -126,7 +126,7 @@ class PoolScheduler(
         check_version()
         read_frames_without_collection()
         share_memory()
-        keep_no_closed_servers()
+        release_closed()
         compare_distinct_versions()
         kwargs.setdefault("extensions", extensions())
         routes = list(dask.config.get(_ROUTES))

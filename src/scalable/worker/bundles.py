@@ -438,13 +438,12 @@ class BundleRun:
         shown = getattr(self._function(number), "__qualname__", self.key)
 
         def runs() -> bool:
-            if self._over or self.position != number:
-                return False
-            # The client knows the outcome. Else Dask would run the task again.
-            self.send(op=RETURNED, numbers=EVERY, timings=self._timings_without(number))
-            return True
+            return not self._over and self.position == number
 
-        replace_if_stuck(self._worker, self.key, shown, runs)
+        def tell() -> None:  # the client knows the outcome: else Dask would run the task again
+            self.send(op=RETURNED, numbers=EVERY, timings=self._timings_without(number))
+
+        replace_if_stuck(self._worker, self.key, shown, runs, tell)
 
     def _timings_without(self, number: int) -> list[Any]:
         """Return the bundle's last timings as if its running task had ended when it was stopped."""
@@ -561,8 +560,16 @@ def interrupt_task(worker: Worker, key: Any, *, cancelled: bool = False) -> None
         worker.loop.call_later(AGAIN_S, again)
 
 
-def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]) -> None:
-    """Replace the worker if an interrupted task keeps its slot and does not stop in time."""
+def replace_if_stuck(
+    worker: Any,
+    key: Any,
+    shown: str,
+    runs: Callable[[], bool],
+    tell: Callable[[], None] = lambda: None,
+) -> None:
+    """Replace the worker if an interrupted task keeps its slot and does not stop in time.
+    ``tell`` is called once, before that.
+    """
 
     def check() -> None:
         lender = getattr(worker, "slot_lender", None)
@@ -571,7 +578,9 @@ def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]
             return
         if lender is not None and lender.lends(key):
             worker.loop.call_later(INTERRUPT_GRACE_S, check)
-        elif give_up_on_call is not None:
+            return
+        tell()
+        if give_up_on_call is not None:
             logger.debug("worker %s is replaced: task %s does not stop", worker.address, shown)
             give_up_on_call(key, shown)
         else:

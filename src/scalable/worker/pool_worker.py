@@ -26,7 +26,7 @@ from scalable import settings
 from scalable.cache.calls import outcome_listener
 from scalable.dask_compat import check_version
 from scalable.dask_compat.client import close_at_once
-from scalable.dask_compat.comm import keep_no_closed_servers, share_memory
+from scalable.dask_compat.comm import release_closed, share_memory
 from scalable.dask_compat.tasks import CarriedNode
 from scalable.dask_compat.worker import (
     SharingWorker,
@@ -85,7 +85,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         check_version()
         read_frames_without_collection()
         share_memory()
-        keep_no_closed_servers()
+        release_closed()
         super().__init__(*args, **kwargs)
         self.code_of_calls = CodeOfCalls(self)
         self.slot_lender = SlotLender(self, self._used_memory)

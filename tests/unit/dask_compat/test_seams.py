@@ -604,6 +604,32 @@ def test_a_process_keeps_no_servers_that_have_closed():
     assert [server() for server in kept] == [None, None]
 
 
+def test_log_records_keep_the_text_of_an_error_and_not_what_it_holds():
+    class Connection:
+        def __str__(self):
+            return "a connection"
+
+    kept = []
+
+    async def scenario(scheduler):
+        connection = Connection()
+        kept.append(weakref.ref(connection))
+        try:
+            raise ValueError(17, connection)
+        except ValueError:
+            logging.getLogger("distributed.scheduler").exception("lost %s", connection)
+        logging.getLogger("distributed.scheduler").error("%d", "no number")
+        del connection
+        gc.collect()
+        assert kept[0]() is None
+        (logged,) = [text for _, text in scheduler.get_logs() if "lost" in text]
+        assert "lost a connection" in logged
+        assert "Traceback" in logged
+        assert "ValueError: (17" in logged
+
+    run(scenario)
+
+
 def fail(number):
     raise ValueError(number)
 
