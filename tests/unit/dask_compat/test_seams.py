@@ -5,6 +5,7 @@ import gc
 import logging
 import pickle
 import re
+import sys
 import threading
 import time
 import weakref
@@ -617,9 +618,13 @@ def test_log_records_keep_the_text_of_an_error_and_not_what_it_holds():
         try:
             raise ValueError(17, connection)
         except ValueError:
-            logging.getLogger("distributed.scheduler").exception("lost %s", connection)
-        logging.getLogger("distributed.scheduler").error("%d", "no number")
-        del connection
+            error = sys.exc_info()
+        where = ("distributed.scheduler", logging.ERROR, __file__, 1)
+        keep = scheduler._deque_handler.handle
+        keep(logging.LogRecord(*where, "lost %s", (connection,), error))
+        keep(logging.LogRecord(*where, "%d", ("no number",), None))
+        scheduler._deque_handler.deque.pop()
+        del connection, error
         gc.collect()
         assert kept[0]() is None
         (logged,) = [text for _, text in scheduler.get_logs() if "lost" in text]
