@@ -605,6 +605,10 @@ def test_a_process_keeps_no_servers_that_have_closed():
     assert [server() for server in kept] == [None, None]
 
 
+def fail(number):
+    raise ValueError(number)
+
+
 def test_log_records_keep_the_text_of_an_error_and_not_what_it_holds():
     class Connection:
         def __str__(self):
@@ -616,7 +620,7 @@ def test_log_records_keep_the_text_of_an_error_and_not_what_it_holds():
         connection = Connection()
         kept.append(weakref.ref(connection))
         try:
-            raise ValueError(17, connection)
+            fail(connection)
         except ValueError:
             error = sys.exc_info()
         where = ("distributed.scheduler", logging.ERROR, __file__, 1)
@@ -630,13 +634,9 @@ def test_log_records_keep_the_text_of_an_error_and_not_what_it_holds():
         (logged,) = [text for _, text in scheduler.get_logs() if "lost" in text]
         assert "lost a connection" in logged
         assert "Traceback" in logged
-        assert "ValueError: (17" in logged
+        assert "ValueError: " in logged
 
     run(scenario)
-
-
-def fail(number):
-    raise ValueError(number)
 
 
 def test_calls_that_fail_are_not_kept_for_the_day_when_one_succeeds():
