@@ -214,7 +214,7 @@ class SimulatedBundle:
 
     def entry(self) -> Any:
         """Return the entry of the bundle's calls in the timings of its Dask task."""
-        return self._counts.entry()
+        return self._counts.entry(0)
 
 
 def open_many_files() -> None:
