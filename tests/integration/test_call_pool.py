@@ -19,6 +19,7 @@ from distributed.threadpoolexecutor import thread_state
 
 from manifests import TWO_POOLS
 from scalable import ClusterError, ScalableClient, ScalableSession
+from scalable.client import futures
 from scalable.worker import bundles
 
 MANIFEST, WORKERS = TWO_POOLS, 3
@@ -349,6 +350,17 @@ def test_dasks_wait_waits_for_calls_of_executors_too(client, pool, gate):
     assert distributed.wait([call, late, ended], timeout=60).done == {call, late, ended}
     assert distributed.wait([call]).not_done == set()
     assert client.submit(waited, gate, tag="b").result(timeout=60) == ["2", "None"]
+
+
+def test_a_wait_that_takes_no_dask_futures_stops_no_executor(client, pool, monkeypatch, caplog):
+    monkeypatch.setattr(futures, "HELD_S", 0.2)
+    call = pool.submit(double, 3)
+    # wait() takes all locks, and keeps those that it has where it finds a future without one.
+    thread = threading.Thread(target=call._condition.acquire)
+    thread.start()
+    thread.join()
+    assert pool.submit(double, 4).result(timeout=60) == 8
+    assert "with distributed.wait" in caplog.text
 
 
 def test_cancelled_waiting_calls_never_run(pool, tmp_path, gate):

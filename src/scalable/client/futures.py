@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import multiprocessing
 import os
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     _Result = TypeVarWithDefault("_Result", default=Any)
 else:
     _Result = TypeVar("_Result")
+
+logger = logging.getLogger("scalable.client")
 
 _CONTAINERS = (list, tuple, set, frozenset)
 _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
@@ -284,12 +287,33 @@ class CallFuture(Future[_Result]):
         return True
 
 
+#: Seconds for which a thread may hold the lock of futures: none does more than fill a few.
+HELD_S = 10.0
+
+
 class OwnCondition(threading.Condition):
-    """Condition of an executor. Waiting for it in a fork of its process is an error."""
+    """Condition of an executor. Waiting for it in a fork of its process is an error.
+    ``concurrent.futures.wait`` keeps its lock for ever if it is given Dask's futures, too. The
+    event loop then takes over with another lock.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._process = os.getpid()
+
+    def __enter__(self) -> bool:
+        if not self.acquire(timeout=HELD_S):
+            logger.error(
+                "a thread kept the lock of an executor's futures for %g s; wait for Dask's futures "
+                "and those of executors together with distributed.wait",
+                HELD_S,
+            )
+            super().__init__()
+            self.acquire()
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         refuse_in_child(self._process)

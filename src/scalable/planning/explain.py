@@ -88,9 +88,9 @@ def _binds_cost(given: PlanExplanation, workers: Sequence[int]) -> str:
         return "the minimum counts of the pools"
     if given.request.least_cost:
         limit_s = given.plan.deadline_s or 0.0
-        cost = problem.stated(workers) * (1 - 1e-9)
+        cost = problem.spent(workers) * (1 - 1e-9)
         slower = [p.workers for p in choice.front if problem.planned_s(p.workers) > limit_s]
-        if not any(problem.stated(counts) < cost for counts in slower):
+        if not any(problem.spent(counts) < cost for counts in slower):
             return "none: no other counts cost less"
     return given.deadline_name or "adaptive.minimum"
 

@@ -111,13 +111,16 @@ class Problem:
                 total += rate * terms.paid_units(count) * terms.billed_s(length_s)
         return total
 
-    def spent(self, workers: Sequence[int]) -> float:
-        """Return the cost to pay: :meth:`cost` if idle workers are released, else :meth:`held`."""
-        return self.cost(workers) if self.released else self.held(workers)
-
-    def stated(self, workers: Sequence[int]) -> float:
-        """Return the cost stated in a plan: :meth:`spent` with prices, else :meth:`cost`."""
-        return self.cost(workers) if self.unit == WORKER_SECONDS else self.spent(workers)
+    def spent(
+        self,
+        workers: Sequence[int],
+        work: Sequence[float] | None = None,
+        run_s: float | None = None,
+    ) -> float:
+        """Return the cost to pay: :meth:`held`, or :meth:`cost` if idle workers are released."""
+        held = self.held(workers, run_s)
+        # The cost of waiting is an estimate, but released workers never cost more than kept ones.
+        return min(self.cost(workers, work, run_s), held) if self.released else held
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,7 @@ def _pick(problem: Problem, request: PlanRequest, within: Sequence[Point]) -> Po
             return within[0]
     elif not request.least_cost:
         return within[0]
-    return min(within, key=lambda p: (problem.stated(p.workers), sum(p.workers), p.time_s))
+    return min(within, key=lambda p: (problem.spent(p.workers), sum(p.workers), p.time_s))
 
 
 def _work_s(network: Network) -> float:

@@ -179,16 +179,13 @@ def _predicted(
     draws = draw_runs(problem.predicted, calls, workers, knowledge)
     times = [draw.time_s * problem.overhead for draw in draws]
     held = problem.held(workers)
-    # The cost of waiting is an estimate, but released workers never cost more than kept workers.
-    expected = min(problem.cost(workers), held)
-    costs = [
-        problem.cost(workers, draw.work, time_s) for draw, time_s in zip(draws, times, strict=True)
-    ]
-    past_predictions = knowledge.past_predictions
-    billed = expected if problem.released else held
-    billed_costs = (
-        costs if problem.released else [problem.held(workers, time_s) for time_s in times]
+    expected = min(problem.cost(workers), held)  # as the cost to pay
+    costs, billed_costs = (
+        [cost(workers, draw.work, time_s) for draw, time_s in zip(draws, times, strict=True)]
+        for cost in (problem.cost, problem.spent)
     )
+    past_predictions = knowledge.past_predictions
+    billed = problem.spent(workers)
     low, high = uncertainty.interval((), billed_costs, billed)
     spread = _spread(problem, workers)
     cost = PredictedCost(

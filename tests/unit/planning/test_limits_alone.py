@@ -55,7 +55,7 @@ def test_a_tighter_deadline_never_gives_a_cheaper_plan(made, shares):
         choice = choose(made, asked, deadline_s)
         assert made.planned_s(choice.point.workers) <= deadline_s * (1 + 1e-6)
         assert choice.point in choice.front
-        costs.append(made.stated(choice.point.workers))
+        costs.append(made.spent(choice.point.workers))
     assert all(a >= b * (1 - 1e-9) for a, b in itertools.pairwise(costs))
 
 
@@ -64,8 +64,8 @@ def test_it_is_the_cheapest_of_all_counts_within_the_deadline(made, share):
     fast, slow = times_of(made)
     deadline_s = (fast + share * (slow - fast)) * (1 + 1e-9)
     point = choose(made, PlanRequest.parse(None, "aggressive", deadline_s), deadline_s).point
-    least = min(made.stated(n) for n in all_counts(made) if made.planned_s(n) <= deadline_s)
-    assert made.stated(point.workers) <= least * 1.01
+    least = min(made.spent(n) for n in all_counts(made) if made.planned_s(n) <= deadline_s)
+    assert made.spent(point.workers) <= least * 1.01
 
 
 def test_the_cheapest_need_not_be_on_the_way_to_the_fastest():
