@@ -14,13 +14,13 @@ import pytest
 
 from fabricated import ADDRESS, ID, STATUS, pool
 from scalable.cli.clusters import render_status
-from scalable.clusters import discovery, resuming
+from scalable.clusters import control, discovery, resuming
 from scalable.clusters.ending import Remains
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, UnknownClusterError
 from scalable.liveness import identify_process
 from scalable.model import ClusterStatus
 from scalable.providers.local import LocalProvider
-from scalable.records import ClusterDirectory, read_access_file
+from scalable.records import ClusterDirectory, find, read_access_file
 
 OTHER = "ffffffff-1111-4222-8333-444455556666"
 ROW = {
@@ -285,6 +285,29 @@ def test_names_that_mean_none_or_several(verb, invoke, recorded):
     assert result.code == 5
     assert "'one' may be any of local/one (0f0e0d0c), slurm/one (ffffffff)" in result.err
     assert "give provider/name or the id" in result.err
+
+
+@pytest.mark.parametrize("verb", ["status", "explain"])
+@pytest.mark.parametrize("moment", ["once found", "while asked"])
+def test_a_cluster_that_ends_while_it_is_read(verb, moment, invoke, recorded, monkeypatch):
+    directory = recorded()
+
+    def found(name):
+        one = find(name)
+        directory.remove()
+        return one
+
+    def asked(*_):
+        directory.remove()
+        raise ConnectionRefusedError
+
+    if moment == "once found":
+        monkeypatch.setattr({"status": discovery, "explain": control}[verb], "find", found)
+    else:
+        monkeypatch.setattr(control, "ask_at", asked)
+    result = invoke(verb, "one")
+    assert (result.code, result.out) == (UnknownClusterError.exit_code, "")
+    assert result.err == "error: cluster 'one' has just ended\n"
 
 
 def test_shells_complete_the_names_of_clusters(recorded, complete):

@@ -57,6 +57,7 @@ def ask(
     # Errors of OpenSSL are OSErrors. Tornado raises ValueError if the other side closes during
     # the handshake.
     except (OSError, TimeoutError, ValueError) as error:
+        directory.record()  # raises the error of a cluster that has just ended
         raise ClusterError(
             f"the scheduler of cluster {name!r} does not answer at {known['address']}: "
             f"{certificate_fault(error) or error or 'no answer in time'}",
@@ -105,6 +106,7 @@ def _ask_session(
     try:
         return _run(lambda: question(SchedulerCalls(SocketComm(Path(path)))), timeout_s)
     except (OSError, TimeoutError, ValueError) as error:
+        directory.record()  # raises the error of a session that has just ended
         here = is_alive(known) is not None
         hint = f"`scalable status {name}` shows its state"
         raise ClusterError(

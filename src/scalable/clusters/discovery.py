@@ -119,6 +119,7 @@ def status(name: str) -> ClusterStatus:
     on_disk = status_of(directory, time.time())
     if on_disk.state not in ANSWERING:
         return on_disk
+    answer = None
     try:
         if on_disk.embedded:  # the status on disk is the session's, without its tasks
             told = ask(directory, SchedulerCalls.overview, timeout_s=STATUS_TIMEOUT_S)
@@ -127,7 +128,6 @@ def status(name: str) -> ClusterStatus:
         answer = ask(directory, SchedulerCalls.status, timeout_s=STATUS_TIMEOUT_S)
     except ClusterError as error:
         logger.debug("using the last written status of %s: %s", name, error)
-        return on_disk
     return status_of(directory, time.time(), answer)
 
 
@@ -293,21 +293,13 @@ class RunningClusters:
     errors: tuple[str, ...] = ()
 
 
-def look(
-    name: str, since: int | None = 0, kinds: Iterable[str] = SHOWN_KINDS
-) -> tuple[Overview, Events]:
+def look(name: str, since: int = 0) -> tuple[Overview, Events]:
     """Return the overview and the events of a running cluster, given its name, id or run.
-    ``since`` is the number of the last known event, 0 for all events, None for none. See
-    :meth:`.SchedulerCalls.overview` for ``kinds``. Raise ClusterError if no cluster matches or
-    answers.
+    ``since`` is the number of the last known event, 0 for all events. Raise ClusterError if no
+    cluster matches or answers.
     """
-    wanted = tuple(kinds)
-    answer = ask(find(name), lambda scheduler: scheduler.overview(since, wanted))
-    events = answer.get("events")
-    return (
-        Overview.from_dict(answer["overview"]),
-        Events(seq=0) if events is None else Events.from_dict(events),
-    )
+    answer = ask(find(name), lambda scheduler: scheduler.overview(since, SHOWN_KINDS))
+    return Overview.from_dict(answer["overview"]), Events.from_dict(answer["events"])
 
 
 def workers_of(name: str, tag: str | None = None) -> list[WorkerOverview]:

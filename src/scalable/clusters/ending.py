@@ -66,6 +66,8 @@ def end(name: str) -> bool:
 def _end(directory: ClusterDirectory) -> None:
     try:
         record = directory.record()
+    except FileNotFoundError:
+        raise
     except ClusterError as error:
         logger.warning("%s", error.message)
         clear_away(directory)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from scalable import settings
-from scalable.errors import ClusterError, NameTakenError
+from scalable.errors import ClusterError, NameTakenError, UnknownClusterError
 from scalable.files import private_directory, read_private, write_private
 from scalable.liveness import is_alive, number_taken, rebooted
 from scalable.model import ClusterRecord, names
@@ -68,6 +68,10 @@ _PROGRAM_KINDS: _Kinds = {"service": str, "pid": int, "nonce": str}
 REMOVALS = 3
 
 
+class EndedClusterError(UnknownClusterError, FileNotFoundError):
+    """The files of a cluster have just been removed."""
+
+
 class ClusterDirectory:
     """Private directory of one cluster, named after the cluster's id.
     Each file has one writer, and is replaced atomically. The record is written by the creator of
@@ -80,6 +84,7 @@ class ClusterDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._name = path.name  # the id, until the record was read
 
     @property
     def id(self) -> str:
@@ -177,17 +182,19 @@ class ClusterDirectory:
     # Reading and writing --------------------------------------------------------------------------
 
     def record(self) -> ClusterRecord:
-        """Return the record. Raises FileNotFoundError if missing, ClusterError if unusable."""
+        """Return the record. Raises EndedClusterError if missing, ClusterError if unusable."""
         path = self.path / RECORD
         try:
-            return ClusterRecord.from_dict(json.loads(read_private(path)))
-        except FileNotFoundError:
-            raise
+            record = ClusterRecord.from_dict(json.loads(read_private(path)))
+        except FileNotFoundError as error:
+            raise EndedClusterError(f"cluster {self._name!r} has just ended") from error
         except (ValueError, RecursionError, OSError) as error:
             raise ClusterError(
                 f"{path} is not the record of a cluster: {error}",
                 hint=f"`scalable down {self.id}` deletes the remains of that cluster",
             ) from error
+        self._name = record.name
+        return record
 
     def may_be_named(self, name: str) -> bool:
         """Return whether an unreadable record may have this name. True for an unreadable file."""
@@ -223,7 +230,6 @@ class ClusterDirectory:
         return self._read(SPENDING)
 
     def write_spending(self, state: Mapping[str, Any]) -> None:
-        """Write the costs so far for the scheduler's successor."""
         self._write(SPENDING, state)
 
     def services(self) -> dict[str, dict[str, Any]]:

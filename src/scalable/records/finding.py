@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from scalable.model import ClusterRecord, ClusterStatus, PoolStatus
 from scalable.model.clusters import pools_from_dict
 from scalable.records.directory import RECORD, UNNAMED, ClusterDirectory
 
-SHORTEST_ID = 4
 #: Module with the remote clusters. It is in a higher layer, because it contacts providers,
 #: and is imported by name when there is such a cluster or a name is unknown here.
 REMOTE = "scalable.clusters.remote"
@@ -60,17 +60,13 @@ def copies() -> list[ClusterRecord]:
     """Return the readable records, without contacting any cluster."""
     found = []
     for path in _records():
-        try:
+        with suppress(ClusterError):
             found.append(ClusterDirectory(path.parent).record())
-        except (FileNotFoundError, ClusterError):
-            continue
     return found
 
 
 def opened(path: Path) -> ClusterDirectory:
-    """Return the cluster in a directory. A remote cluster's object fetches data from its site.
-    Raises the errors of :meth:`ClusterDirectory.record`.
-    """
+    """Return the cluster in a directory. A remote cluster's object fetches data from its site."""
     directory = ClusterDirectory(path)
     if not directory.record().remote:
         return directory
@@ -101,12 +97,10 @@ def _find(name: str) -> ClusterDirectory:
     records: list[tuple[ClusterDirectory, ClusterRecord]] = []
     directories, unread = all_directories()
     for directory in directories:
-        try:
+        with suppress(ClusterError):  # removed or damaged at this moment
             records.append((directory, directory.record()))
-        except (FileNotFoundError, ClusterError):
-            continue  # removed or damaged at this moment
     meant = [d for d, r in records if name in (r.name, f"{r.provider}/{r.name}", r.id)]
-    if not meant and len(name) >= SHORTEST_ID:
+    if not meant and len(name) >= 4:
         meant = [d for d, r in records if r.id.startswith(name)]
     if not meant:
         meant = [d for d, r in records if not r.remote and _has_run(d, name)]
