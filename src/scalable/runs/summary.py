@@ -173,7 +173,7 @@ def cost_of(rows: Iterable[Row], plan: Mapping[str, Any]) -> CostSummary | None:
         by_tag[tag] += cost
         by_manager[manager] += cost
         idle_by_tag[tag] += unused
-    planned, interval = _planned(plan)
+    planned, interval = planned_cost(plan)
     return CostSummary(
         actual=actual,
         idle=idle,
@@ -187,7 +187,8 @@ def cost_of(rows: Iterable[Row], plan: Mapping[str, Any]) -> CostSummary | None:
     )
 
 
-def _planned(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
+def planned_cost(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
+    """Return the predicted cost of a plan with its bounds, or None for what it does not have."""
     predicted = mapping(plan.get("predicted_cost"))
     if predicted.get("unit") != CURRENCY:
         return None, None

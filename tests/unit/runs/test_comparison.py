@@ -11,7 +11,7 @@ from scalable.runs.report.comparison import (
     render_comparison,
 )
 from scalable.runs.report.plans import plan_json, render_plan
-from scalable.runs.report.run_report import compare, said_time
+from scalable.runs.report.run_report import compare, said_cost, said_time
 from scalable.runs.summary import summarize
 
 PLAN = {
@@ -20,7 +20,7 @@ PLAN = {
     "predicted_time_s": 40.0,
     "confidence": 0.5,
     "scale_plan": {"workers_by_tag": {"model": 2}, "resources_by_tag": {"model": {"cpus": 1, "memory": "10G"}}},
-    "cost_estimate": {"by_tag": {"model": 7.2}, "currency": "USD"},
+    "predicted_cost": {"unit": "USD", "billed": 0.099, "billed_interval": [0.09, 0.11]},
     "tasks": {"sim": {"tag": "model", "calls": 6, "mean_s": 10.0, "q80_s": 12.0, "memory": None}},
 }  # fmt: skip
 
@@ -48,20 +48,33 @@ def record(tmp_path):
 
 def test_predicted_stands_beside_actual(record):
     workers = [worker("a", "started", 90.0), worker("b", "started", 100.0),
-               worker("b", "removed", 130.0), worker("c", "started", 140.0)]  # fmt: skip
+               worker("b", "removed", 130.0), worker("c", "started", 140.0),
+               worker("a", "billed", 145.0) | {"manager": "m", "cost": 0.097}]  # fmt: skip
     found = compare(record(tasks=[*rows(5, 9.0), *rows(1, 2.0, "extra")], workers=workers))
     assert found.time_s == (40.0, 45.0)
     assert found.within is True
     assert found.workers == {"model": (2.0, 2.0)}
     # a: 90 to 145, b: 100 to 130, c: 140 to 145
     assert found.worker_seconds == (80.0, 55.0 + 30.0 + 5.0)
-    assert found.cost == (pytest.approx(80 * 3.6 / 3600), pytest.approx(90 * 3.6 / 3600))
+    assert found.cost == (0.099, 0.097)
     assert found.tasks["sim"]["tasks"] == (6.0, 5.0)
     assert found.tasks["sim"]["mean_s"] == (10.0, 9.0)
     assert found.tasks["sim"]["memory"] == (None, 10**9)
     assert found.tasks["extra"]["tasks"] == (None, 1.0)
     (advice,) = found.memory_advice
     assert (advice.tag, advice.written) == ("model", "1.2Gi")
+
+
+def test_report_and_comparison_show_one_cost(record):
+    billed = worker("a", "billed", 145.0) | {"manager": "m", "cost": 0.09712}
+    rates = {"cost_estimate": {"by_tag": {"model": 7.2}, "currency": "USD"}}
+    run = record(plan=PLAN | rates, tasks=rows(5, 9.0), workers=[billed])
+    cost = summarize(run).cost
+    assert compare(run).cost == (cost.planned, cost.actual) == (0.099, 0.09712)
+    assert "cost, USD" in render_comparison(compare(run))
+    assert said_cost(cost).startswith("0.097 USD, ")
+    (line,) = (x for x in render_comparison(compare(run)).splitlines() if "cost, USD" in x)
+    assert line.split()[2:4] == ["0.099", "0.097"]
 
 
 def test_a_long_name_of_a_task_is_cut_in_the_comparison(record):

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from scalable.harmless import one_line
 from scalable.model import MemoryAdvice
 from scalable.model.codec import Noun
+from scalable.model.costs import CURRENCY
 from scalable.model.plan import confidence_in_words
 from scalable.planning.notices import memory_in_words
 from scalable.runs.report.environment import Environment
 from scalable.runs.report.usage import LONGEST_NAME, PoolUse, memory_advice
 from scalable.runs.streams import mapping, number
-from scalable.runs.summary import Summary
+from scalable.runs.summary import Summary, planned_cost
 from scalable.units import format_amount, format_bytes, format_duration
 from scalable.views.columns import TaskRow
 from scalable.views.page import Piece, text_of
@@ -50,8 +51,7 @@ class Comparison(Noun):
     confidence: float | None
     #: Connection time of all workers. The prediction assumes that all stay until the run finishes.
     worker_seconds: Pair
-    #: None without prices. The actual cost is that counted during the run, or else from
-    #: worker-seconds.
+    #: None without prices.
     cost: Pair
     currency: str
     #: By tag: planned number of workers, and maximum number at one time.
@@ -73,16 +73,8 @@ def compare_with_plan(
     actual = summary.time_s if summary.status == "completed" else None
     ratio = actual / time if time and actual is not None else None
     wanted = mapping(mapping(plan.get("scale_plan")).get("workers_by_tag"))
-    estimate = mapping(plan.get("cost_estimate"))
-    hourly = {
-        tag: price / count
-        for tag, value in mapping(estimate.get("by_tag")).items()
-        if (price := number(value)) is not None and (count := number(wanted.get(tag)))
-    }
-    planned_workers = {tag: number(count) or 0.0 for tag, count in wanted.items()}
-    connected = {use.tag: use.connected_s for use in pools}
+    planned_workers = sum(number(count) or 0.0 for count in wanted.values())
     most = {use.tag: float(use.workers) for use in pools}
-    paid = _paid(connected, hourly, 1.0) if pools else None
     # A plan without a predicted time never showed its guesses to the user.
     expected = {} if predicted is None else mapping(plan.get("tasks"))
     return Comparison(
@@ -95,14 +87,11 @@ def compare_with_plan(
         within=None if ratio is None else _BAND[0] <= ratio <= _BAND[1],
         confidence=number(plan.get("confidence")),
         worker_seconds=Pair(
-            None if predicted is None else predicted * sum(planned_workers.values()),
-            sum(connected.values()) if pools else None,
+            None if predicted is None else predicted * planned_workers,
+            sum(use.connected_s for use in pools) if pools else None,
         ),
-        cost=Pair(
-            None if predicted is None else _paid(planned_workers, hourly, predicted),
-            paid if summary.cost is None else summary.cost.actual,
-        ),
-        currency=str(estimate.get("currency") or (summary.cost.currency if summary.cost else "")),
+        cost=Pair(planned_cost(plan)[0], None if summary.cost is None else summary.cost.actual),
+        currency=CURRENCY,
         workers={
             tag: Pair(number(wanted.get(tag)), most.get(tag, 0.0))
             for tag in dict.fromkeys([*wanted, *most])
@@ -190,13 +179,6 @@ def _task(expected: Mapping[str, Any], actual: TaskRow | None) -> dict[str, Pair
         "memory": ("memory", None if memory is None else memory.q95),
     }
     return {key: Pair(number(expected.get(of)), value) for key, (of, value) in found.items()}
-
-
-def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: float) -> float | None:
-    """Return the cost of ``seconds``, multiplied by ``factor``, or None without prices."""
-    if not hourly:
-        return None
-    return sum(hourly.get(tag, 0.0) * value * factor / 3600 for tag, value in seconds.items())
 
 
 # Two runs -----------------------------------------------------------------------------------------
