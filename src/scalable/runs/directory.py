@@ -224,9 +224,9 @@ def _new_run(
     }
 
 
-def require_writable(runs_dir: Path | None = None) -> None:
+def require_writable() -> None:
     """Raise RunError if the directory of runs certainly cannot be written."""
-    parent = Path(settings.runs_dir() if runs_dir is None else runs_dir).absolute()
+    parent = settings.runs_dir().absolute()
     present = next(path for path in (parent, *parent.parents) if path.exists())
     if not present.is_dir():
         raise _not_recorded(parent, f"{present} is not a directory")

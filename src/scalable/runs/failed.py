@@ -8,33 +8,24 @@ from typing import Any
 
 from scalable.frames import own_frame_in
 from scalable.harmless import one_line
-from scalable.model import FailureDetails
+from scalable.model import FailedCall, FailureDetails
 from scalable.model.codec import Noun
 from scalable.runs.streams import Row, mapping, number, text
 from scalable.units import counted
-from scalable.views.cluster_text import BLOCKS, titled
+from scalable.views.cluster_text import BLOCKS, FACTS, titled
 from scalable.views.columns import cause_of
 from scalable.views.tables import WIDTH, fitted
 
 
 @dataclass(frozen=True)
-class FailedRow(Noun):
-    """Row of ``failures.jsonl``: a failed task, a lost worker, or a degraded pool."""
+class FailedRow(FailedCall, Noun):
+    """Row of ``failures.jsonl``: failed tasks, a lost worker, or a degraded pool."""
 
-    failure_class: str
-    message: str
     #: Epoch seconds, None if not recorded.
-    timestamp: float | None
-    #: Number of failures that the row stands for.
-    count: int
-    task_id: str | None
-    task_name: str | None
-    tag: str | None
-    #: Position of the task in its bundle, None for other tasks.
-    position: int | None
-    #: Arguments, code location and worker.
-    details: FailureDetails
-    traceback: str | None
+    timestamp: float | None = None
+    task_id: str | None = None
+    task_name: str | None = None
+    tag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -147,15 +138,12 @@ def _failed(failed: FailedRow, *, in_full: bool) -> Iterator[str]:
     details = failed.details
     if failed.count > 1:
         yield _fact("count", f"{failed.count} tasks, not described individually")
-    place = "" if failed.position is None else f", number {failed.position} of its bundle"
-    facts = {
-        "message": failed.message,
-        "task": (failed.task_id or "") + place,
-        "arguments": details.arguments,
-        "worker": details.worker,
-        "attempts": str(details.tries) if details.tries > 1 else None,
-    }
-    yield from (_fact(name, value) for name, value in facts.items() if value)
+    yield _fact("message", failed.message)
+    known = {**vars(details), "task_id": failed.task_id, "frame": None}
+    known["tries"] = details.tries if details.tries > 1 else None
+    yield from (_fact(title.lower(), value) for title, value in titled(FACTS, known))
+    if failed.position is not None:
+        yield _fact("position in its bundle", str(failed.position))
     if not in_full:
         return
     for title, told in titled(BLOCKS, {**vars(details), "traceback": failed.traceback}):

@@ -11,7 +11,14 @@ from scalable.model.cache_outcomes import CacheTotals
 from scalable.model.costs import CURRENCY
 from scalable.model.overview import Events, Overview, TaskCounts, TaskOverview
 from scalable.units import counted, format_duration
-from scalable.views.columns import LIVE, UNTAGGED_NAME, parts_of, pool_reasons, tables_of
+from scalable.views.columns import (
+    LIVE,
+    UNTAGGED_NAME,
+    parts_of,
+    pool_reasons,
+    spent,
+    tables_of,
+)
 from scalable.views.tables import (
     WIDTH,
     Column,
@@ -101,17 +108,6 @@ def _failures_in_words(overview: Overview) -> str:
     return f"{words}, {because}" if words else because
 
 
-def _amount(name: str, series: str, help_: str, **options: Any) -> Column:
-    """Return a column with an amount of the cluster's cost, which is exported."""
-
-    def of(overview: Overview) -> float | None:
-        value = (overview.cost or {}).get(name)
-        return float(value) if isinstance(value, int | float) else None
-
-    options = {"displays": ()} | options
-    return Column(name, name, of, "money", metric=series, help=help_, optional=True, **options)
-
-
 def _bound(name: str, bound: str) -> Column:
     series = f'scalable_predicted_end_timestamp_seconds{{bound="{bound}"}}'
     return Column(f"end_{name}", name, attrgetter(f"end.{name}"), "time", (), series, _END)
@@ -128,13 +124,13 @@ CLUSTER = Listing(
         _bound("at", "expected"),
         _bound("low", "low"),
         _bound("high", "high"),
-        _amount("cost", f"scalable_cost_{_MONEY}_total", "Cost so far.", displays=LIVE,
-                text=lambda overview: "; ".join(costs_in_words(overview.cost))),
-        _amount("idle", f"scalable_idle_cost_{_MONEY}_total",
-                "Part of the cost for time without tasks."),
-        _amount("per_hour", f"scalable_cost_{_MONEY}_per_hour",
-                "Cost of one hour with the current machines."),
-        _amount("budget", f"scalable_budget_{_MONEY}", "The budget."),
+        spent("cost", "cost", "Cost so far.", f"scalable_cost_{_MONEY}_total", displays=LIVE,
+              text=lambda overview: "; ".join(costs_in_words(overview.cost))),
+        spent("idle", "idle", "Part of the cost for time without tasks.",
+              f"scalable_idle_cost_{_MONEY}_total", displays=()),
+        spent("per_hour", "per_hour", "Cost of one hour with the current machines.",
+              f"scalable_cost_{_MONEY}_per_hour", displays=()),
+        spent("budget", "budget", "The budget.", f"scalable_budget_{_MONEY}", displays=()),
         Column("tasks", "tasks", lambda overview: counts_in_words(vars(overview.counts))),
         Column("workers", "workers", attrgetter("workers"), "count",
                metric="scalable_workers", help="Connected workers."),

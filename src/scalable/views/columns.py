@@ -80,7 +80,7 @@ def _workers(field: str, name: str = "", **options: Any) -> Column:
     return Column(name=name, of=attrgetter(f"pool.status.{field}"), kind="count", **options)
 
 
-def _cost(name: str, field: str, help_: str, metric: str | None = None, **options: Any) -> Column:
+def spent(name: str, field: str, help_: str, metric: str | None = None, **options: Any) -> Column:
     """Return a column with one amount of a row's costs."""
 
     def of(row: Any) -> float | None:
@@ -140,11 +140,11 @@ POOLS = Listing(
         _count("blocked", "blocked_tasks", "Tasks of the pool that wait for their inputs.",
                optional=True),
         Column("bounds", "bounds", _bounds, displays=LIVE, help="Bounds of an adaptive pool."),
-        _cost("cost", "cost", "Cost of the pool's workers so far.",
+        spent("cost", "cost", "Cost of the pool's workers so far.",
               f"scalable_pool_cost_{_MONEY}_total"),
-        _cost("idle_cost", "idle", "Part of the cost of the pool's workers for time without tasks.",
+        spent("idle_cost", "idle", "Part of the cost of the pool's workers for time without tasks.",
               f"scalable_pool_idle_cost_{_MONEY}_total", displays=WIDE),
-        _cost("per_hour", "per_hour", "Cost of one hour with the pool's current workers.",
+        spent("per_hour", "per_hour", "Cost of one hour with the pool's current workers.",
               displays=("status", *WIDE)),
         _workers("degraded", metric="scalable_pool_degraded", displays=(),
                  help="1 if the pool is degraded: its workers kept failing, and no more start."),
@@ -340,9 +340,9 @@ MANAGERS = Listing(
                help="Running and desired workers of each pool."),
         Column("reason", "reason", _manager_reasons, displays=LIVE, optional=True,
                help="Why the manager's workers do not start."),
-        _cost("cost", "cost", "Cost of the manager's workers so far.",
+        spent("cost", "cost", "Cost of the manager's workers so far.",
               displays=("status", *WIDE)),
-        _cost("per_hour", "per_hour", "Cost of one hour with the manager's current workers.",
+        spent("per_hour", "per_hour", "Cost of one hour with the manager's current workers.",
               displays=("status", *WIDE)),
     ),
     key=lambda row: str(row.manager.get("id")),
@@ -511,7 +511,7 @@ CLUSTERS = Listing(
         Column("id", "id", attrgetter("status.id"), text=_short_id),
         Column("age", "age", _age_s, "duration"),
         Column("run", "run", attrgetter("run"), width=40, optional=True),
-        _cost("cost", "cost", "Cost of the cluster so far."),
+        spent("cost", "cost", "Cost of the cluster so far."),
     ),
     key=attrgetter("status.id"),
     empty="no running clusters or sessions",

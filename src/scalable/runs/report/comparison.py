@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ from scalable.model.codec import Noun
 from scalable.model.costs import CURRENCY
 from scalable.model.plan import confidence_in_words
 from scalable.planning.notices import memory_in_words
-from scalable.runs.report.environment import Environment
 from scalable.runs.report.usage import LONGEST_NAME, PoolUse, memory_advice
 from scalable.runs.streams import mapping, number
 from scalable.runs.summary import Summary, planned_cost
@@ -185,31 +184,6 @@ def _task(expected: Mapping[str, Any], actual: TaskRow | None) -> dict[str, Pair
 
 #: Maximum number of rows of the table, and of characters of a text in it.
 _ROWS, _LONGEST = 100, 24
-
-
-def values_of(
-    summary: Summary, pools: Iterable[PoolUse], environment: Environment
-) -> dict[str, Any]:
-    """Return the values of a run that are compared with those of another one."""
-    values: dict[str, Any] = {
-        "run": summary.run_id,
-        "target": summary.target or None,
-        "status": summary.status,
-        "duration_s": summary.duration_s,
-        "time_s": summary.time_s,
-        "startup_s": summary.startup_s,
-        "tasks": sum(summary.tasks.values()),
-        "failed": summary.tasks.get("failed", 0),
-        "manifest": environment.manifest_lock,
-    }
-    if summary.cost is not None:
-        values[f"cost in {summary.cost.currency}"] = summary.cost.actual
-    values |= {f"workers of {use.tag}": use.workers for use in pools}
-    for name, task in summary.task_names.items():
-        values[f"tasks of {name}"] = task.count
-        lengths = task.quantiles.get("duration_s")
-        values[f"median_s of {name}"] = None if lengths is None else lengths.q50
-    return values | {f"version of {name}": text for name, text in environment.versions.items()}
 
 
 def render_two_runs(rows: Mapping[str, tuple[Any, Any]]) -> str:

@@ -18,20 +18,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from scalable.errors import RunError
-from scalable.files import write_whole
+from scalable.files import read_regular, write_whole
 from scalable.harmless import one_line
 from scalable.palette import css_variables
 from scalable.runs.calls import Chain, Presence, RecordedTasks, Span, presences
 from scalable.runs.failed import FailureCause, cut, first_line
 from scalable.runs.reading import RunRecord
-from scalable.runs.report.comparison import (
-    Comparison,
-    compare_with_plan,
-    compared,
-    values_of,
-)
-from scalable.runs.report.environment import Environment, environment_of, most_workers
+from scalable.runs.report.comparison import Comparison, compare_with_plan, compared
 from scalable.runs.report.timeline import make_timeline
 from scalable.runs.report.usage import (
     LONGEST_NAME,
@@ -43,8 +39,9 @@ from scalable.runs.report.usage import (
     pool_uses,
     task_rows,
 )
-from scalable.runs.streams import number
+from scalable.runs.streams import mapping, number, text
 from scalable.runs.summary import CostSummary, Summary, counts_of, epoch, summary_of
+from scalable.storage import without_secrets
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import cache_in_words, reasons_in_words
 from scalable.views.columns import TASKS, parts_of
@@ -63,6 +60,98 @@ _TASKS, _BLOCK = 500, 4_000
 #: Maximum numbers in a terminal: of decisions and causes of failures, task names, and keys of tasks
 #: that ran again.
 _SHOWN, _SHOWN_NAMES, _SHOWN_RERUNS = 10, 30, 3
+
+
+# Environment --------------------------------------------------------------------------------------
+
+NOT_RECORDED = "not recorded"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Facts about the machine and software of a run. None means not recorded."""
+
+    #: Versions by program or package. Older runs record only scalable's version.
+    versions: Mapping[str, str] = field(default_factory=dict)
+    #: Operating system and architecture.
+    platform: str = NOT_RECORDED
+    #: Host of the process that made the record, with its CPUs and bytes of memory.
+    host: str = NOT_RECORDED
+    cpus: int | None = None
+    memory: int | None = None
+    #: Number of hosts with workers.
+    hosts: int | None = None
+    #: Digest of the manifest.
+    manifest_lock: str = NOT_RECORDED
+    #: Resolved manifest without the values of environment variables, empty if unreadable.
+    manifest: str = ""
+
+
+def environment_of(record: RunRecord) -> Environment:
+    """Return the environment in a record."""
+    run, machine = record.run, mapping(record.run.get("machine"))
+    versions = {str(k): str(v) for k, v in mapping(run.get("versions")).items()}
+    if version := text(run.get("version")):
+        versions.setdefault("scalable", version)
+    sizes = {key: number(machine.get(key)) for key in ("cpus", "memory")}
+    hosts = {row["host"] for row in record.workers if text(row.get("host"))}
+    return Environment(
+        versions=versions,
+        platform=text(machine.get("platform")) or NOT_RECORDED,
+        host=text(run.get("host")) or NOT_RECORDED,
+        **{key: None if size is None else int(size) for key, size in sizes.items()},
+        hosts=len(hosts) or None,
+        manifest_lock=record.manifest_lock or NOT_RECORDED,
+        manifest=_shown_manifest(record.path),
+    )
+
+
+#: Largest size in bytes of a manifest that is shown.
+LARGEST = 100_000
+_HIDDEN = "(left out)"
+
+
+def _shown_manifest(run: Path) -> str:
+    """Return a run's manifest as YAML without the variables' values, or "" if unreadable."""
+    file = run / "manifest.yaml"
+    try:
+        if file.stat().st_size > LARGEST:
+            return ""
+        text = read_regular(file).decode("utf-8")
+        # Our manifests have no aliases, which can make a short string very large.
+        if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
+            return ""
+        value = yaml.safe_load(text)
+        shown = yaml.safe_dump(_without_secrets(value), sort_keys=False, allow_unicode=True)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return ""
+    return str(shown) if isinstance(value, dict) else ""
+
+
+def most_workers(manifest: str, target: str) -> int | None:
+    """Return the limit of a target's workers in a resolved manifest, or None without any."""
+    found = mapping(yaml.safe_load(manifest))
+    most = mapping(mapping(found.get("targets")).get(target)).get("max_workers")
+    # Managers start more workers on other targets.
+    return most if type(most) is int and not found.get("managers") else None
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            str(key): _without_values(inner) if key == "env" else _without_secrets(inner)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return list(map(_without_secrets, value))
+    return without_secrets(value) if isinstance(value, str) and "://" in value else value
+
+
+def _without_values(env: Any) -> Any:
+    return dict.fromkeys(map(str, env), _HIDDEN) if isinstance(env, dict) else _HIDDEN
+
+
+# The report ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -120,7 +209,7 @@ class RunReport:
 
     def compared_with(self, other: RunReport) -> dict[str, tuple[Any, Any]]:
         """Map names to pairs of this run's and another run's values. None means unknown."""
-        one, two = (values_of(r.summary, r.pools, r.environment) for r in (self, other))
+        one, two = map(_values_of, (self, other))
         rows = {name: (one.get(name), two.get(name)) for name in dict.fromkeys([*one, *two])}
         same = ("manifest", "version of ")
         return {n: p for n, p in rows.items() if not (n.startswith(same) and p[0] == p[1])}
@@ -130,6 +219,30 @@ class RunReport:
 
     def __repr__(self) -> str:
         return f"<RunReport of {self.summary.run_id}: {self.summary.status}>"
+
+
+def _values_of(report: RunReport) -> dict[str, Any]:
+    """Return the values of a run that are compared with those of another one."""
+    summary, environment = report.summary, report.environment
+    values: dict[str, Any] = {
+        "run": summary.run_id,
+        "target": summary.target or None,
+        "status": summary.status,
+        "duration_s": summary.duration_s,
+        "time_s": summary.time_s,
+        "startup_s": summary.startup_s,
+        "tasks": sum(summary.tasks.values()),
+        "failed": summary.tasks.get("failed", 0),
+        "manifest": environment.manifest_lock,
+    }
+    if summary.cost is not None:
+        values[f"cost in {summary.cost.currency}"] = summary.cost.actual
+    values |= {f"workers of {use.tag}": use.workers for use in report.pools}
+    for name, task in summary.task_names.items():
+        values[f"tasks of {name}"] = task.count
+        lengths = task.quantiles.get("duration_s")
+        values[f"median_s of {name}"] = None if lengths is None else lengths.q50
+    return values | {f"version of {name}": text for name, text in environment.versions.items()}
 
 
 def report_on(record: RunRecord) -> RunReport:
