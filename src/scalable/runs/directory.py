@@ -23,7 +23,7 @@ from scalable.errors import RunError
 from scalable.files import check_not_planted, write_json, write_private, write_whole
 from scalable.liveness import identify_process
 from scalable.runs.calls import RecordedTasks
-from scalable.runs.history import MEASURED, measure, write_measurements
+from scalable.runs.history import MEASURED, keep_found, measure, write_measurements
 from scalable.runs.reading import RunRecord, read_run
 from scalable.runs.streams import (
     LOCK_FILE,
@@ -99,6 +99,7 @@ class RunDirectory:
                 shutil.rmtree(path, ignore_errors=True)
             # Not chained: the message is complete, and scripts show it with a traceback.
             raise _not_recorded(parent, str(error)) from None
+        keep_found()
         return cls(path, descriptors)
 
     @classmethod
@@ -194,7 +195,7 @@ def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
     write_json(record.path / RUN_FILE, run)
     write_json(record.path / SUMMARY_FILE, summary.to_dict())
     sizes = {stream: getattr(record, stream).size for stream in MEASURED}
-    measured = measure(calls, record.workers, record.remembered, sampled=True)
+    measured = measure(calls, record.workers, record.remembered)
     write_measurements(record.path, measured, sizes)
 
 

@@ -8,6 +8,7 @@ import random
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import isfinite, isnan
@@ -75,10 +76,9 @@ _Task = tuple[str, str]
 class Measurements:
     """Measurements of one run."""
 
-    #: Successful tasks in finishing order. For large runs a random sample per name, or the last
-    #: ones of an unfinished record.
+    #: Successful tasks in finishing order. For large runs a random sample per name.
     calls: tuple[CallRecord, ...] = ()
-    #: True if the other values come from all tasks of the run.
+    #: True if the other values come from all tasks of the run, not from its last rows.
     whole: bool = True
     #: Successful tasks and cache hits by (tag, name). A run with an empty cache executes the hits.
     counts: Mapping[_Task, int] = field(default_factory=dict)
@@ -92,25 +92,19 @@ class Measurements:
     has_hits: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "calls": self.calls,
-            "counts": [[*task, count] for task, count in self.counts.items()],
-            "spans": [[*task, *span] for task, span in self.spans.items()],
-            "startups_s": self.startups_s,
-            "span_s": self.span_s,
-            "has_hits": self.has_hits,
-        }
+        counts = [[*task, count] for task, count in self.counts.items()]
+        spans = [[*task, *span] for task, span in self.spans.items()]
+        return {**vars(self), "counts": counts, "spans": spans}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        return cls(
-            calls=tuple(CallRecord(*each) for each in values["calls"]),
-            counts={(tag, task): count for tag, task, count in values["counts"]},
-            spans={(tag, task): NameSpan(*span) for tag, task, *span in values["spans"]},
-            startups_s=tuple((tag, seconds) for tag, seconds in values["startups_s"]),
-            span_s=values["span_s"],
-            has_hits=values["has_hits"],
-        )
+        decoded = {
+            "calls": tuple(CallRecord(*each) for each in values["calls"]),
+            "counts": {(tag, task): count for tag, task, count in values["counts"]},
+            "spans": {(tag, task): NameSpan(*span) for tag, task, *span in values["spans"]},
+            "startups_s": tuple(map(tuple, values["startups_s"])),
+        }
+        return cls(**{**values, **decoded})
 
 
 def measure(
@@ -119,10 +113,9 @@ def measure(
     remembered: Iterable[Row],
     *,
     whole: bool = True,
-    sampled: bool = False,
 ) -> Measurements:
     """Return the measurements of a run. ``whole`` is True if ``calls`` has all of its tasks.
-    ``sampled`` keeps a random sample of tasks, since the last tasks are often the longest.
+    Of many tasks a random sample is kept, since the last tasks are often the longest.
     """
     tasks = {(tag, name): own for (tag, name), own in calls.succeeded().items() if tag is not None}
     most = max(LEAST_CALLS_OF_A_TASK, CALLS_OF_A_RUN // max(1, len(tasks)))
@@ -141,7 +134,7 @@ def measure(
         if durations:
             counts[task] = len(durations)
         places: Sequence[int] = range(len(durations))
-        if sampled and len(places) > most:
+        if len(places) > most:
             places = sorted(chance.sample(places, most))
         for place in places:
             call, of = numbers[place], calls.measurements
@@ -176,7 +169,7 @@ def measure(
 #: Maximum number of runs of the project to read, and of runs of any project to examine.
 RUNS, LOOKED_AT = 20, 200
 #: Version of the file with measurements; files of other versions are not used.
-VERSION = 3
+VERSION = 4
 #: Number of tasks, over all runs, after which no further run is read.
 CALLS = 50_000
 #: Streams from which the measurements of a run come.
@@ -229,15 +222,36 @@ def _tail(path: Path, most: int) -> tuple[StoredRows, bool, int]:
     return StoredRows(path, begin), not begin, size - begin
 
 
+#: Measurements of finished runs that are not written in their records, with the sizes of the
+#: streams. They were found by plans of this process, which write nothing.
+_found: dict[Path, tuple[Measurements, Mapping[str, int]]] = {}
+
+
+def keep_found() -> None:
+    """Write the measurements that plans of this process have found, for later plans."""
+    while _found:
+        directory, (measured, sizes) = _found.popitem()
+        with suppress(OSError):
+            write_measurements(directory, measured, sizes)
+
+
 def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
     """Return a run's measurements, from their file or its last rows, and the bytes read."""
-    written = _written(directory)
+    written, sizes = _written(directory), _sizes(directory)
     if written is not None:
         return written
+    measured, of = _found.get(directory, (None, None))
+    if measured is not None and of == sizes:
+        return measured, 0
+    from scalable.runs.reading import read_status  # loads psutil, which few plans need
+
     rows, whole, size = _tail(stream_path(directory, "tasks"), most)
     workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
     remembered, _, _ = _tail(stream_path(directory, "remembered"), BYTES_OF_A_RUN)
-    return measure(RecordedTasks(rows), workers, remembered, whole=whole), size
+    measured = measure(RecordedTasks(rows), workers, remembered, whole=whole)
+    if (whole or most == BYTES_OF_A_RUN) and read_status(directory)[1] != "running":
+        _found[directory] = measured, sizes
+    return measured, size
 
 
 def _written(directory: Path) -> tuple[Measurements, int] | None:
@@ -247,12 +261,12 @@ def _written(directory: Path) -> tuple[Measurements, int] | None:
     values = decode_object(told) if data == _sealed(told) else None
     if values is None or values["version"] != VERSION or values["sizes"] != _sizes(directory):
         return None
-    return Measurements.from_dict(values), len(data)
+    return Measurements.from_dict(values["of"]), len(data)
 
 
 def write_measurements(directory: Path, measured: Measurements, sizes: Mapping[str, int]) -> None:
     """Write a run's measurements for plans, valid while its streams have ``sizes`` in bytes."""
-    values = {"version": VERSION, "sizes": dict(sizes), **measured.to_dict()}
+    values = {"version": VERSION, "sizes": dict(sizes), "of": measured.to_dict()}
     sealed = _sealed(encode_row(values).encode())
     write_private(directory / MEASUREMENTS_FILE, sealed.decode())
 

@@ -79,6 +79,7 @@ def test_of_large_runs_only_the_end_is_read(record, tmp_path, monkeypatch):
     assert first.calls[-1].duration_s == 99
     assert (first.whole, first.span_s) == (False, None)
     monkeypatch.setattr(history, "BYTES", 2000)
+    monkeypatch.setattr(history, "_found", {})
     assert len(read_history(tmp_path, "p")) == 1
 
 

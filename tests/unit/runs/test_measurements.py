@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from scalable.runs import history
-from scalable.runs.directory import amend_status
+from scalable.runs import history, reading
+from scalable.runs.directory import RunDirectory, amend_status
 from scalable.runs.history import CALLS_OF_A_TASK, read_history
 
 FILE = "measurements.json"
@@ -137,3 +137,33 @@ def test_a_run_that_did_not_end_has_none_and_is_read(run):
     run.release()
     assert not (run.path / FILE).exists()
     assert read(run).counts == {("model", "fit"): 1}
+    assert not (run.path / FILE).exists()
+
+
+def create(runs_dir):
+    return RunDirectory.create(
+        "q", "local", manifest_yaml="", manifest_lock="", plan={}, runs_dir=runs_dir
+    )
+
+
+@pytest.mark.parametrize("bytes_of_a_run", [history.BYTES_OF_A_RUN, 200])
+def test_what_plans_find_out_about_a_killed_run_is_kept_by_the_next_run(
+    run, monkeypatch, bytes_of_a_run
+):
+    monkeypatch.setattr(history, "BYTES_OF_A_RUN", bytes_of_a_run)
+    run.extend("tasks", [row for n in range(1, 9) for row in rows_of(n, "fit")])
+    run.release()
+    monkeypatch.setattr(reading, "process_gone", lambda *_: True)
+    found = read(run)
+    assert found.calls
+    assert not (run.path / FILE).exists()  # a plan writes nothing
+    create(run.path.parent).release()
+    monkeypatch.setattr(history, "measure", None)
+    assert read(run) == found
+
+
+def test_what_plans_find_out_about_a_run_that_goes_on_is_not_kept(run):
+    run.extend("tasks", rows_of(1, "fit"))
+    read(run)
+    create(run.path.parent).release()
+    assert not (run.path / FILE).exists()
