@@ -291,9 +291,10 @@ class Reconciler:
         """
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
-        unit.leaving, unit.superseded = f"lost: {loss.reason}", True
-        pool.lost += 1
-        pool.last_loss = f"{loss.name}: {loss.reason}"
+        unit.superseded = True
+        if not unit.ended_on_request:
+            pool.lost += 1
+            pool.last_loss = f"{loss.name}: {loss.reason}"
         started = loss.from_outside or unit.at_work
         if started:
             unit.starts = unit.starts[:-1]
