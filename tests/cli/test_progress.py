@@ -6,8 +6,8 @@ from scalable.cli.output import Output
 from scalable.cli.workflow import Followed
 from scalable.model.overview import Overview, TaskCounts, TaskOverview
 from scalable.records.overview_file import OverviewFile
-from scalable.session import displays
-from scalable.session.displays import Display, LineDisplay
+from scalable.session import progress
+from scalable.session.progress import Display, LineDisplay
 
 
 def overview(done=0, name="fit"):
@@ -23,7 +23,7 @@ def clock(monkeypatch):
             return self.now
 
     made = Clock()
-    monkeypatch.setattr(displays, "time", made)
+    monkeypatch.setattr(progress, "time", made)
     return made
 
 

@@ -17,7 +17,7 @@ from scalable.harmless import harmless
 from scalable.model import Diagnostic
 
 if TYPE_CHECKING:
-    from scalable.session.displays import Display
+    from scalable.session.progress import Display
 
 FORMS = ("human", "json", "quiet")
 #: Version of the JSON values; it rises when a key is removed or changes its meaning.
@@ -142,7 +142,7 @@ class Output:
 
     def progress(self, *, lines: bool = False) -> Display:
         """Return a display of task progress, or of single lines, for people only."""
-        from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
+        from scalable.session.progress import Display, LineDisplay, LiveDisplay, can_draw
 
         if self._form != "human":
             return Display()

@@ -23,7 +23,7 @@ from typing import Any, Self, TextIO
 
 from scalable.model.overview import Overview
 from scalable.records.overview_file import OverviewFile
-from scalable.session.displays import LiveDisplay, can_draw
+from scalable.session.progress import LiveDisplay, can_draw
 
 #: Seconds that an interrupted script has to exit before it is killed.
 STOP_GRACE_S = 20.0

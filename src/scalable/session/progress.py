@@ -1,4 +1,4 @@
-"""`Progress`: display of a session's tasks while a block of code runs."""
+"""Displays of progress: a table below a terminal's output, in a notebook, or lines in a log."""
 
 from __future__ import annotations
 
@@ -6,19 +6,190 @@ import logging
 import os
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from scalable import settings
-from scalable.client.task_output import in_notebook
 from scalable.errors import ClusterError
+from scalable.harmless import one_line
 from scalable.model.overview import Overview
 from scalable.records.overview_file import OverviewFile
-from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
-from scalable.views.cluster_text import live_lines
+from scalable.views.cluster_text import live_lines, progress_line
+from scalable.views.tables import fitted
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
+
+logger = logging.getLogger("scalable.session")
+
+#: Seconds between two progress lines.
+LINE_INTERVAL_S = 10.0
+_STYLES = {"title": "bold", "header": "bold dim", "soft": "dim", "bad": "red"}
+
+
+class Display(AbstractContextManager["Display"]):
+    """Display of progress, cleared on exit. The base class shows nothing."""
+
+    def update(self, overviews: Sequence[Overview]) -> None:
+        """Show the progress of these clusters."""
+
+    def show(self, line: str) -> None:
+        """Show a line of progress, if there is a display of lines."""
+
+    def close(self) -> None:
+        """Remove the display."""
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LineDisplay(Display):
+    """Display of one line every ten seconds, by default on standard error, for pipes and logs."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._began = time.monotonic()
+        self._shown_at = float("-inf")
+        self._shown = self._last = ""
+
+    def update(self, overviews: Sequence[Overview]) -> None:
+        if overviews:
+            self.show(progress_line(overviews))
+
+    def show(self, line: str) -> None:
+        self._last = one_line(line)
+        if time.monotonic() - self._shown_at >= LINE_INTERVAL_S:
+            self._print()
+
+    def close(self) -> None:
+        """Print the last state, unless it is shown already."""
+        if self._last != self._shown:
+            self._print()
+
+    def _print(self) -> None:
+        self._shown, self._shown_at = self._last, time.monotonic()
+        elapsed_s = self._shown_at - self._began
+        stream = sys.stderr if self._stream is None else self._stream
+        try:
+            stream.write(f"[{elapsed_s:4.0f} s] {self._shown}\n")
+            stream.flush()
+        except (OSError, ValueError) as error:  # its reader is gone, or it is closed
+            logger.debug("progress is not shown: %s", error)
+
+
+class LiveDisplay(Display):
+    """Table of task names in the last lines of a terminal, below all other output.
+    The cursor stays visible, so that a killed program leaves a usable terminal.
+    """
+
+    def __init__(
+        self, stream: TextIO, *, redirect_stdout: bool = False, redirect_stderr: bool = False
+    ) -> None:
+        from rich.live import Live
+
+        self._began = time.monotonic()
+        self._console = _console(stream)
+        self._overviews: Sequence[Overview] = ()
+        self._tail = ""
+        self._live = Live(
+            get_renderable=self._table,
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=redirect_stdout,
+            redirect_stderr=redirect_stderr,
+            vertical_overflow="crop",
+        )
+        self._lock = threading.RLock()
+        self._live.start()
+        self.lives = True
+
+    def update(self, overviews: Sequence[Overview]) -> None:
+        self._overviews = overviews
+        self._draw(self._live.refresh)
+
+    def tail(self, text: str) -> None:
+        if text != self._tail:
+            self._tail = text
+            self._draw(self._live.refresh)
+
+    def print(self, text: str, tail: str = "") -> None:
+        """Print complete lines above the table, with their colours, then an incomplete ``tail``."""
+        self._tail = tail
+        self._draw(lambda: self._console.print(_AsItIs(text), soft_wrap=True, end=""))
+
+    def close(self) -> None:
+        self._overviews, self._tail = (), ""
+        self._draw(self._live.stop)
+        self.lives = False
+
+    def _table(self) -> Text:
+        from rich.text import Text
+
+        # One cell stays free, because some terminals start a new line after the last one.
+        width, height = self._console.width - 1, self._console.height
+        text = Text(no_wrap=True, overflow="crop", end="")
+        elapsed_s = time.monotonic() - self._began
+        lines = live_lines(self._overviews, width, height - bool(self._tail), elapsed_s)
+        if self._tail:
+            lines.insert(0, (fitted(self._tail, width), ""))
+        for number, (line, style) in enumerate(lines):
+            text.append("\n" if number else "")
+            text.append(line, style=_STYLES.get(style, ""))
+        return text
+
+    def _draw(self, draw: Callable[[], None]) -> None:
+        with self._lock:
+            if not self.lives:
+                return
+            try:
+                draw()
+            except (OSError, ValueError) as error:  # the terminal is gone, or its file is closed
+                self.lives = False
+                logger.debug("progress is not shown: %s", error)
+
+
+class _AsItIs:
+    """A string that a console writes unchanged."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+
+        yield Segment(self._text)
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    class VisibleCursor(Console):
+        def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002
+            return False
+
+    return VisibleCursor(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def can_draw(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal with a movable cursor, used by a foreground process."""
+    try:
+        number = stream.fileno()
+        return (
+            os.isatty(number)
+            and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+            and os.tcgetpgrp(number) == os.getpgrp()
+        )
+    except (OSError, ValueError):  # no file, or not the terminal that controls this process
+        return False
+
+
+# Progress of a session ----------------------------------------------------------------------------
 
 
 class Progress:
@@ -26,21 +197,17 @@ class Progress:
 
     def __init__(self, present: Callable[[], Overview | None]) -> None:
         self._present = present
-        self._shown: ExitStack | None = None
+        self._shown = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             display = stack.enter_context(_display(stack))
-            watch = OverviewWatch(self._present, lambda o: display.update([] if o is None else [o]))
-            stack.callback(watch.stop)
-            watch.start()
+            stack.enter_context(watched(self._present, display.update))
             self._shown = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        shown, self._shown = self._shown, None
-        if shown is not None:
-            shown.close()
+        self._shown.close()
 
     def __str__(self) -> str:
         overview = self._present()
@@ -56,6 +223,8 @@ class Progress:
 
 def _display(stack: ExitStack) -> Display:
     """Return the display for this process, and register its cleanup on ``stack``."""
+    from scalable.client.task_output import in_notebook
+
     if os.environ.get(settings.RUN_OVERVIEWS):
         return Display()  # `scalable run` shows the progress
     if in_notebook():
@@ -108,77 +277,67 @@ def _logs_follow(before: Sequence[TextIO], after: Sequence[TextIO]) -> Iterator[
 
 # Watching -----------------------------------------------------------------------------------------
 
-logger = logging.getLogger("scalable.session")
-
 #: Seconds between two overviews.
 INTERVAL_S = 1.0
 #: Longest wait for the end of the thread, because one request may take as long.
 END_S = 6.0
 
 
-class OverviewWatch:
-    """A thread that requests overviews, and calls a function with each of them.
-    The function gets None when overviews end. A ClusterError, OSError or RuntimeError of ``ask``
-    counts as no overview.
+@contextmanager
+def watched(
+    ask: Callable[[], Overview | None], told: Callable[[Sequence[Overview]], None]
+) -> Iterator[None]:
+    """Request overviews in a thread during a ``with`` block, and call a function with each of them.
+    The function gets none when overviews end. A ClusterError, OSError or RuntimeError of ``ask``
+    counts as no overview. After the block, a last one is requested, for at most 6 s.
     """
+    over = threading.Event()
 
-    def __init__(
-        self, ask: Callable[[], Overview | None], told: Callable[[Overview | None], None]
-    ) -> None:
-        self._ask, self._told = ask, told
-        self._over = threading.Event()
-        self._knew = False
-        self._thread = threading.Thread(target=self._run, name="scalable-overviews", daemon=True)
+    def run() -> None:
+        is_last = knew = False
+        while not is_last:
+            is_last = over.wait(INTERVAL_S if knew else INTERVAL_S / 4)
+            overview = None
+            try:
+                overview = ask()
+            # A cluster that is being deleted raises any of these.
+            except (ClusterError, OSError, RuntimeError) as error:
+                logger.debug("there is no overview: %s", error)
+            if overview is not None or knew:
+                knew = overview is not None
+                told([] if overview is None else [overview])
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread after a last overview, waiting at most 6 s."""
-        if not self._over.is_set():
-            self._over.set()
-            if self._thread is not threading.current_thread():
-                self._thread.join(END_S)
-
-    def _run(self) -> None:
-        over = False
-        while not over:
-            over = self._over.wait(INTERVAL_S if self._knew else INTERVAL_S / 4)
-            self._look()
-
-    def _look(self) -> None:
-        overview = None
-        try:
-            overview = self._ask()
-        # A cluster that is being deleted raises any of these.
-        except (ClusterError, OSError, RuntimeError, TimeoutError) as error:
-            logger.debug("there is no overview: %s", error)
-        if overview is not None or self._knew:
-            self._knew = overview is not None
-            self._told(overview)
+    thread = threading.Thread(target=run, name="scalable-overviews", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if thread is not threading.current_thread():
+            thread.join(END_S)
 
 
-class ShownToRun:
-    """Overviews of a session, shown to the enclosing ``scalable run``."""
+class RunDisplay(Display):
+    """Display of a session's overviews by the enclosing ``scalable run``."""
 
-    def __init__(self, path: str, ask: Callable[[], Overview | None]) -> None:
+    def __init__(self, path: str) -> None:
         self._file, self._session = OverviewFile(Path(path)), uuid.uuid4().hex
-        self._watch = OverviewWatch(ask, self._tell)
-        self._watch.start()
 
-    @classmethod
-    def begin(cls, ask: Callable[[], Overview | None]) -> ShownToRun | None:
-        """Start showing overviews, or return None if there is no ``scalable run`` to show them."""
-        path = os.environ.get(settings.RUN_OVERVIEWS)
-        return cls(path, ask) if path else None
+    def update(self, overviews: Sequence[Overview]) -> None:
+        for overview in overviews:
+            with suppress(OSError):  # its reader has removed the file
+                self._file.show(self._session, overview)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Show the last overview as that of a closed session."""
-        self._watch.stop()
         with suppress(OSError):  # its reader has removed the file
             self._file.end(self._session)
 
-    def _tell(self, overview: Overview | None) -> None:
-        if overview is not None:
-            with suppress(OSError):  # its reader has removed the file
-                self._file.show(self._session, overview)
+
+def shown_to_run(present: Callable[[], Overview | None]) -> ExitStack:
+    """Show overviews to the enclosing ``scalable run``, if any, until the result is closed."""
+    stack = ExitStack()
+    if path := os.environ.get(settings.RUN_OVERVIEWS):
+        display = stack.enter_context(RunDisplay(path))
+        stack.enter_context(watched(present, display.update))
+    return stack

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from scalable.session.displays import can_draw
+from scalable.session.progress import can_draw
 from terminals import Terminal
 
 # Calls wait for a file each, so that the numbers stay while the screen is read.
@@ -111,7 +111,7 @@ import os, sys, time
 sys.path.insert(0, {tests!r})
 from scalable.cli import workflow
 from scalable.cli.workflow import ScriptTerminal
-from scalable.session.displays import LiveDisplay
+from scalable.session.progress import LiveDisplay
 from scalable.model.overview import TaskCounts, Overview, TaskOverview
 
 def shown():
@@ -193,7 +193,7 @@ def test_a_terminal_is_left_in_order_by_a_display_that_is_killed(small, tmp_path
 
 def test_nothing_is_drawn_where_a_terminal_cannot_move_its_cursor(tmp_path):
     code = (
-        "import os, sys; from scalable.session.displays import can_draw\n"
+        "import os, sys; from scalable.session.progress import can_draw\n"
         "for os.environ['TERM'] in ('dumb', 'xterm'): print(can_draw(sys.stderr))"
     )
     terminal = Terminal("-c", code)

@@ -36,7 +36,7 @@ from scalable.runs.reading import RunPart, read_run
 from scalable.runs.report.plans import after_startup
 from scalable.runs.report.run_report import RunReport, report_on
 from scalable.runs.streams import StoredRows, stream_path
-from scalable.session.displays import Display, LiveDisplay
+from scalable.session.progress import Display, LiveDisplay
 from scalable.session.request import Request
 from scalable.units import format_duration
 
