@@ -36,7 +36,7 @@ from scalable.runs.streams import (
     stream_path,
     write_fully,
 )
-from scalable.runs.summary import summary_of
+from scalable.runs.summary import summarize
 
 logger = logging.getLogger("scalable.runs")
 
@@ -189,7 +189,7 @@ def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
     now = datetime.now(UTC).isoformat(timespec="microseconds")
     run = {**record.run, "ended_at": record.run.get("ended_at") or now, **changes}
     calls = RecordedTasks(record.tasks)
-    summary = summary_of(replace(record, run=run, status=run["status"]), calls)
+    summary = summarize(replace(record, run=run, status=run["status"]), calls)
     run["failed_tasks"] = summary.tasks.get("failed", 0)
     # The status is written first, because the summary can be recreated from the record.
     write_json(record.path / RUN_FILE, run)

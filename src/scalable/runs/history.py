@@ -215,11 +215,9 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
     return found
 
 
-def _tail(path: Path, most: int) -> tuple[StoredRows, bool, int]:
-    """Return the last rows of a file, whether they are all its rows, and their size in bytes."""
-    size = _size(path)
-    begin = max(0, size - most)
-    return StoredRows(path, begin), not begin, size - begin
+def _last_rows(directory: Path, stream: str, most: int = BYTES_OF_A_RUN) -> StoredRows:
+    path = stream_path(directory, stream)
+    return StoredRows(path, max(0, _size(path) - most))
 
 
 #: Measurements of finished runs that are not written in their records, with the sizes of the
@@ -245,13 +243,12 @@ def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
         return measured, 0
     from scalable.runs.reading import read_status  # loads psutil, which few plans need
 
-    rows, whole, size = _tail(stream_path(directory, "tasks"), most)
-    workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
-    remembered, _, _ = _tail(stream_path(directory, "remembered"), BYTES_OF_A_RUN)
-    measured = measure(RecordedTasks(rows), workers, remembered, whole=whole)
+    rows = _last_rows(directory, "tasks", most)
+    whole, others = not rows.begin, (_last_rows(directory, s) for s in MEASURED[1:])
+    measured = measure(RecordedTasks(rows), *others, whole=whole)
     if (whole or most == BYTES_OF_A_RUN) and read_status(directory)[1] != "running":
         _found[directory] = measured, sizes
-    return measured, size
+    return measured, rows.size - rows.begin
 
 
 def _written(directory: Path) -> tuple[Measurements, int] | None:

@@ -124,7 +124,7 @@ class StoredRows(Sequence[Row]):
         keep: Callable[[Row], bool] | None = None,
         complete: bool = False,
     ) -> None:
-        self._path, self._begin, self._keep = path, begin, keep
+        self._path, self.begin, self._keep = path, begin, keep
         self._malformed: int | None = None
         self.size = self.end = begin
         with self._reading(), suppress(FileNotFoundError), open_regular(path) as file:
@@ -151,11 +151,11 @@ class StoredRows(Sequence[Row]):
         self._malformed = malformed
 
     def _lines(self) -> Iterator[bytes]:
-        left = self.size - self._begin
+        left = self.size - self.begin
         if not left:
             return
         with self._reading(), open_regular(self._path, _BUFFERED) as file:
-            file.seek(self._begin)
+            file.seek(self.begin)
             for line in file:
                 left -= len(line)
                 if left <= 0:  # what follows was written later

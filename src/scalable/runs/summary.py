@@ -207,14 +207,9 @@ def planned_cost(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, fl
 _STATES = ("succeeded", "failed", "cancelled", FOUND, "running", "submitted", "blocked")
 
 
-def summarize(record: RunRecord) -> Summary:
+def summarize(record: RunRecord, tasks: RecordedTasks | None = None) -> Summary:
     """Return the summary of a run. Rows without the required keys are skipped."""
-    return summary_of(record, RecordedTasks(record.tasks))
-
-
-def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
-    """Return the summary of a run from its record and its already collected tasks."""
-    run = record.run
+    run, calls = record.run, tasks or RecordedTasks(record.tasks)
     remembered, found = cached_in(record.remembered)
     by_name = calls.by_name()
     states = calls.states(chain.from_iterable(by_name.values()))

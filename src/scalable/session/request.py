@@ -219,7 +219,7 @@ class Request:
         """
         from scalable.forecasting import gather, quoted_prices
         from scalable.planning import PlanRequest, make_plan
-        from scalable.runs.report.plans import shown_plan
+        from scalable.runs.report.plans import ShownPlan
 
         asked = PlanRequest.parse(objective, policy, deadline, budget)
         self.require_valid()
@@ -232,7 +232,7 @@ class Request:
             plan.predicted_time_s,
             plan.manifest_lock,
         )
-        return shown_plan(plan)
+        return ShownPlan(**vars(plan))
 
     def made(self, plan: Plan) -> bool:
         """Return whether a plan was made from the current manifest. Budgets may differ."""

@@ -10,7 +10,7 @@ import pytest
 from scalable.model import Plan, PoolStatus, ScalePlan
 from scalable.model.overview import Overview, PoolOverview, TaskCounts, TaskOverview
 from scalable.model.plan import FrontPoint
-from scalable.runs.report.plans import shown_plan
+from scalable.runs.report.plans import ShownPlan
 from scalable.views.notebooks import (
     render_cluster,
     render_executor,
@@ -72,7 +72,7 @@ def body_of(html):
     lambda: render_cluster(HOSTILE, HOSTILE, "running", HOSTILE, OVERVIEW),
     lambda: render_executor(HOSTILE, "running", OVERVIEW, unfinished=3, asked=[("Task", HOSTILE)]),
     lambda: render_progress([OVERVIEW, OVERVIEW]),
-    lambda: shown_plan(PLAN)._repr_html_(),
+    lambda: ShownPlan(**vars(PLAN))._repr_html_(),
 ], ids=["object", "cluster", "executor", "progress", "plan"])  # fmt: skip
 def test_untrusted_text_is_escaped_and_bounded(render):
     body = body_of(render())

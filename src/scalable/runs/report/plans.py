@@ -49,11 +49,6 @@ class ShownPlan(Plan):
         return plan_html(self)
 
 
-def shown_plan(plan: Plan) -> ShownPlan:
-    """Return a plan with display methods for terminals and notebooks."""
-    return ShownPlan(**vars(plan))
-
-
 def render_plan(plan: Plan) -> str:
     """Return a plan as text."""
     tasks = [f"  {task} -> {tag}" for task, tag in plan.task_to_component.items()]

@@ -40,7 +40,7 @@ from scalable.runs.report.usage import (
     task_rows,
 )
 from scalable.runs.streams import mapping, number, text
-from scalable.runs.summary import CostSummary, Summary, counts_of, epoch, summary_of
+from scalable.runs.summary import CostSummary, Summary, counts_of, epoch, summarize
 from scalable.storage import without_secrets
 from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import cache_in_words, reasons_in_words
@@ -205,7 +205,12 @@ class RunReport:
         return file
 
     def _repr_html_(self) -> str:
-        return render_part(document_of(self))
+        # A part of another page, which it cannot reach.
+        return (
+            '<iframe title="Report of a run" sandbox="allow-scripts" '
+            'style="width:100%;height:44rem;border:0;resize:vertical" '
+            f'srcdoc="{html.escape(self.to_html())}"></iframe>'
+        )
 
     def compared_with(self, other: RunReport) -> dict[str, tuple[Any, Any]]:
         """Map names to pairs of this run's and another run's values. None means unknown."""
@@ -248,7 +253,7 @@ def _values_of(report: RunReport) -> dict[str, Any]:
 def report_on(record: RunRecord) -> RunReport:
     """Return the report of a finished or running run."""
     calls = RecordedTasks(record.tasks, spans=True)
-    summary = summary_of(record, calls)
+    summary = summarize(record, calls)
     moments = (number(row.get("timestamp")) for row in record.workers)
     until = max(0.0, calls.last_moment or 0.0, *(at for at in moments if at is not None))
     spans, present = calls.spans(until), presences(record.workers, until)
@@ -652,15 +657,6 @@ def render_page(document: Mapping[str, Any]) -> str:
         before, _, after = page.partition(written)
         page = f"{before}{own}{after}"
     return page
-
-
-def render_part(document: Mapping[str, Any]) -> str:
-    """Return the page as a part of another page, such as a notebook, which it cannot reach."""
-    whole = html.escape(render_page(document))
-    return (
-        '<iframe title="Report of a run" style="width:100%;height:44rem;border:0;resize:vertical" '
-        f'sandbox="allow-scripts" srcdoc="{whole}"></iframe>'
-    )
 
 
 def _data(document: Mapping[str, Any]) -> str:
