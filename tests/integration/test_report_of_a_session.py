@@ -33,7 +33,7 @@ def test_a_session_reports_its_run_while_it_runs_and_after_its_end(tmp_path, mon
     report = session.report()
     assert report.summary.status == "completed"
     assert report.summary.tasks == {"succeeded": 6, "failed": 2}
-    assert {words.partition(": ")[0] for _, words in report.timeline["rows"]} == {"a"}
+    assert {name.partition("-")[0] for name in report.timeline["rows"]} == {"a"}
     assert report.pools[0].workers == 2
     assert dict(report.chain.names) == {"first": 1, "second": 1}
     assert [(cause.count, cause.failure_class) for cause in report.causes] == [(2, "ValueError")]

@@ -99,7 +99,7 @@ class RunDirectory:
                 shutil.rmtree(path, ignore_errors=True)
             # Not chained: the message is complete, and scripts show it with a traceback.
             raise _not_recorded(parent, str(error)) from None
-        keep_found()
+        keep_found(parent)
         return cls(path, descriptors)
 
     @classmethod

@@ -225,12 +225,12 @@ def _last_rows(directory: Path, stream: str, most: int = BYTES_OF_A_RUN) -> Stor
 _found: dict[Path, tuple[Measurements, Mapping[str, int]]] = {}
 
 
-def keep_found() -> None:
-    """Write the measurements that plans of this process have found, for later plans."""
-    while _found:
-        directory, (measured, sizes) = _found.popitem()
-        with suppress(OSError):
-            write_measurements(directory, measured, sizes)
+def keep_found(runs_dir: Path) -> None:
+    """Write what plans of this process have found out about a directory of runs."""
+    for directory in list(_found):
+        if directory.parent.absolute() == runs_dir and (found := _found.pop(directory, None)):
+            with suppress(OSError):
+                write_measurements(directory, *found)
 
 
 def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:

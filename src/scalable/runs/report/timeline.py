@@ -12,7 +12,7 @@ from scalable.runs.report.usage import course, merged
 from scalable.runs.streams import number
 from scalable.views.tables import fitted
 
-#: Number of columns, and maximum number of rows.
+#: Number of columns, and about the largest number of rows.
 COLUMNS, ROWS = 480, 64
 #: Maximum number of tasks that are shown one by one. Otherwise, each cell (column and row) has the
 #: colour of the task name with the most time, so the size does not depend on the number of tasks.
@@ -59,7 +59,10 @@ def make_timeline(
         "end": last - first,
         "unit": unit,
         "shades": SHADES,
-        "rows": [_label(tag, members) for tag, members in groups],
+        "rows": [
+            fitted(members[0] if len(members) == 1 else f"{tag}: {len(members)} workers", _NAME)
+            for tag, members in groups
+        ],
         "names": [
             *([fitted(name, _NAME), colours.get(name, -1)] for name in names),
             ["other task names", -1],
@@ -91,11 +94,6 @@ def make_timeline(
     }
 
 
-def _label(tag: str, members: Sequence[str]) -> list[str]:
-    name = members[0] if len(members) == 1 else f"{tag}: {len(members)} workers"
-    return [fitted(name, _NAME), fitted(f"{tag}: {name}", 2 * _NAME)]
-
-
 def _workers(spans: Iterable[Span], present: Iterable[Presence]) -> dict[str, list[str]]:
     """Map tags to workers. Tasks may be recorded of workers that are not."""
     tags = {each.worker: each.tag for each in sorted(present, key=attrgetter("tag", "begin"))}
@@ -108,20 +106,15 @@ def _workers(spans: Iterable[Span], present: Iterable[Presence]) -> dict[str, li
 
 
 def _groups(workers: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
-    """Return up to :data:`ROWS` groups, each of workers with one tag, and a group of other tags."""
-    count = sum(len(names) for names in workers.values())
-    if count <= ROWS:
-        return [(tag, [name]) for tag, names in workers.items() for name in names]
-    found: list[tuple[str, list[str]]] = []
-    tags = sorted(workers, key=lambda tag: -len(workers[tag]))[:ROWS]
-    left = ROWS - len(tags)
-    for tag in sorted(tags):
-        names = workers[tag]
-        rows = 1 + int(left * len(names) / count)
-        size = -(-len(names) // rows)
-        found += [(tag, names[at : at + size]) for at in range(0, len(names), size)]
-    rest = [name for tag in workers.keys() - set(tags) for name in workers[tag]]
-    return [*found, ("other tags", rest)] if rest else found
+    """Return groups of workers of one tag, so that all groups but the last of a tag are as large.
+    There are at most :data:`ROWS`, and one more for each tag.
+    """
+    size = max(1, -(-sum(map(len, workers.values())) // ROWS))
+    return [
+        (tag, names[at : at + size])
+        for tag, names in workers.items()
+        for at in range(0, len(names), size)
+    ]
 
 
 def _column(moment: float, within: tuple[float, float]) -> float:

@@ -95,7 +95,6 @@ def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
         "page": page,
         "events": {
             "seq": events.seq,
-            "missed": events.missed,
             "spans": events.spans,
             "samples": events.samples,
             "failures": [

@@ -5,7 +5,6 @@ Names follow https://prometheus.io/docs/practices/naming/. Labels are bounded in
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
@@ -71,16 +70,11 @@ def _of_columns(listing: Listing, rows: _Rows, *names: str) -> Iterator[Metric]:
     yield from (family for family in families.values() if family.samples)
 
 
-_SERIES = re.compile(r'(\w+)(?:\{(\w+)="([^"]*)"\})?')
-
-
 def series(text: str) -> tuple[str, dict[str, str]]:
     """Return the name and the label of a series such as ``tasks_total{state="done"}``."""
-    found = _SERIES.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is not a series: write, for example, tasks_total{{state=...}}")
-    name, key, value = found.groups()
-    return name, {} if key is None else {key: value}
+    name, _, own = text.removesuffix('"}').partition("{")
+    key, _, value = own.partition('="')
+    return name, {key: value} if key else {}
 
 
 def _cluster(overview: Overview) -> Iterator[Metric]:

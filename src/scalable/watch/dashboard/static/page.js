@@ -445,7 +445,7 @@ function drawParts() {
 function endedPiece() {
   const timeline = timelineOf();
   const tasks = timeline.bars.filter((bar) => !bar.runs).slice(-ENDED).reverse()
-    .map((bar) => [described(bar, timeline.rows[bar.row][0]), bar.key, null]);
+    .map((bar) => [described(bar, timeline.rows[bar.row]), bar.key, null]);
   return { details: "Recently finished tasks", pieces: tasks.length ? [{ tasks }] : [] };
 }
 

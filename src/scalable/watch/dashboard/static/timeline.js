@@ -45,8 +45,8 @@ let chosen = null; // the bar that the keyboard has chosen
 function timelineOf() {
   if (!last.live) return last.timeline;
   const spans = [...seen.spans, ...last.running];
-  const rows = [...new Set(spans.map((span) => span[0]))].sort().map((name) => [name, name]);
-  const numbers = new Map(rows.map(([name], number) => [name, number]));
+  const rows = [...new Set(spans.map((span) => span[0]))].sort();
+  const numbers = new Map(rows.map((name, number) => [name, number]));
   const bars = spans.map(([worker, name, began, ended, failed, count, key]) =>
     ({ row: numbers.get(worker), begin: began - last.start, end: (ended ?? last.at) - last.start,
       name, colour: colours[name] ?? -1, failed, share: 1, key, count, runs: ended === null }));
@@ -135,7 +135,7 @@ function drawTimeline() {
   pen.textAlign = "right";
   pen.fillStyle = colour("--text");
   for (const [row, line] of lineOf) {
-    pen.fillText(short(timeline.rows[row][0], Math.floor(left / 6.5)), left - 6, TOP + line * ROW + 14);
+    pen.fillText(short(timeline.rows[row], Math.floor(left / 6.5)), left - 6, TOP + line * ROW + 14);
   }
   const [lost, changes] = [timeline.lost.length > 0, decisions.length > 0];
   drawLegend(used, { failures, running, lost, decisions: changes });
@@ -284,7 +284,7 @@ function moved(key) {
 
 function listenToTimeline() {
   const canvas = at("timeline");
-  const rowOf = (bar) => timelineOf().rows[bar.row][0];
+  const rowOf = (bar) => timelineOf().rows[bar.row];
   canvas.addEventListener("click", (event) => open(barAt(event)));
   canvas.addEventListener("mousemove", (event) => {
     const bar = barAt(event);
