@@ -74,7 +74,7 @@ def parse_duration(text: str | float) -> float:
     stripped = str(text).strip()
     if re.fullmatch(r"\d+(?:\.\d*)?|\.\d+", stripped):
         return float(stripped)
-    if re.fullmatch(r"\d+:\d\d:\d\d", stripped) or "-" in stripped:
+    if re.fullmatch(r"\d+:\d\d:\d\d", stripped) or "-" in stripped[1:]:
         return parse_walltime(stripped)
     compact = re.sub(r"[\s,]+", "", stripped)
     seconds, position = 0.0, 0

@@ -158,7 +158,8 @@ def refuse_gone(directory: ClusterDirectory) -> None:
     if status.state in ("failed", "stale"):
         raise ClusterError(
             f"cluster {status.name!r} is {status.state}: {status.reason}",
-            hint=f"run `scalable down {status.name}` to remove it, or `scalable up` to restart it",
+            hint=f"run `scalable down {status.name}` to remove it, or "
+            f"`scalable up --name {status.name}` to restart it",
         )
 
 

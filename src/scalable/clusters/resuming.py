@@ -84,7 +84,8 @@ def restart_managers(name: str) -> list[str]:
         raise ClusterError(
             f"cluster {status.name!r} is {status.state}, and its managers cannot be restarted: "
             f"{status.reason}",
-            hint=f"run `scalable down {status.name}` to remove it, or `scalable up` to restart it",
+            hint=f"run `scalable down {status.name}` to remove it, or "
+            f"`scalable up --name {status.name}` to restart it",
         )
     started = []
     for manager, described in directory.record().managers.items():

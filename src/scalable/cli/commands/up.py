@@ -14,6 +14,7 @@ import click
 from scalable.cli import clusters, plans
 from scalable.cli.options import DURATION, Command, confirm, manifest_argument, target_option
 from scalable.cli.output import Output, Result
+from scalable.clusters import discovery
 from scalable.clusters.control import scale, set_budget
 from scalable.clusters.record import default_name
 from scalable.clusters.resuming import restart_managers, running_cluster
@@ -192,7 +193,7 @@ class _Wanted:
             self.output.note("nothing to change")
         if changed or (status.state == "starting" and self.options.workers):
             self._ready(directory, workers=True, wait=self.wait)
-        return _shown(status_of(directory, time.time()), changed=bool(changed))
+        return _shown(discovery.status(directory.id), changed=bool(changed))
 
     def _adopt(self, directory: ClusterDirectory) -> ClusterStatus:
         """Bring the managers and the budget of a running cluster, and note what it keeps."""
