@@ -98,7 +98,10 @@ def test_a_manager_is_killed_and_resumed_and_up_goes_on_with_what_a_killed_one_b
         directory.write_record(replace(directory.record(), stage="creating", creator=gone))
         kill("managers/local/manager.json", "one").wait(30)
         running = client.submit(wait_for, str(tmp_path / "again"), tag="a", pure=False)
-        assert "started manager local" in up("--name", "one").stderr
+        again = up("--name", "one")
+        assert "started manager local" in again.stderr
+        assert "Tasks:     1 running" in again.stdout
+        assert "unless it gets work" not in again.stdout
         (tmp_path / "again").touch()
         assert running.result(timeout=60) == "done"
     assert find("one").id == directory.id
