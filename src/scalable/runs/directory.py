@@ -57,7 +57,8 @@ class RunDirectory:
         self._descriptors = dict(descriptors)
         self._lock = threading.Lock()
         self._closed = False
-        self._warned = False
+        #: What is told of rows that could not be written.
+        self._broke_off: str | None = None
 
     @property
     def run_id(self) -> str:
@@ -157,7 +158,8 @@ class RunDirectory:
         try:
             record = read_run(self.path)
             if record.run.get("status") == "running":
-                _end(record, {"status": status, "error": error, "exit_code": exit_code})
+                ended = {"status": status, "error": error or self._broke_off}
+                _end(record, ended | {"exit_code": exit_code})
         except (OSError, RunError) as failure:
             self._warn(failure)
 
@@ -167,8 +169,8 @@ class RunDirectory:
         self._descriptors.clear()
 
     def _warn(self, error: Exception) -> None:
-        if not self._warned:
-            self._warned = True
+        if self._broke_off is None:
+            self._broke_off = f"tasks since {datetime.now(UTC):%H:%M:%S} UTC are missing: {error}"
             logger.warning("run %s is no longer recorded: %s", self.run_id, error)
 
 

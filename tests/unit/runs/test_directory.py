@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import scalable.runs.directory as directory_module
 from scalable.errors import RunError
 from scalable.runs.directory import RunDirectory, amend_status
 from scalable.runs.reading import read_run
+from scalable.runs.report.run_report import report_on
 
 PLAN = {"scale_plan": {"workers_by_tag": {"demeter": 2}}}
 
@@ -252,6 +254,21 @@ class TestDiskFailure:
         run.append("tasks", final_row("a"))
         monkeypatch.undo()
         assert [row["task_id"] for row in read_run(run.path).tasks] == ["a"]
+
+    def test_a_report_says_that_rows_are_missing(self, create, monkeypatch):
+        run = create()
+        run.append("tasks", final_row("a"))
+
+        def no_space(descriptor, data):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "write", no_space)
+        run.append("tasks", final_row("b"))
+        monkeypatch.undo()
+        run.append("tasks", final_row("c"))
+        run.close("completed")
+        shown = str(report_on(read_run(run.path)))
+        assert re.search(r"Error: +tasks since ..:..:.. UTC are missing: .*No space left", shown)
 
     def test_run_json_is_never_seen_in_part(self, create, monkeypatch, caplog):
         run = create()
