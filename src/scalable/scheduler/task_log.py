@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from distributed import Scheduler, SchedulerPlugin
@@ -617,34 +618,31 @@ def _unquoted(shown: str) -> str:
 
 
 #: Number of assigned tasks, beyond a worker's threads, among which its running tasks are looked up.
-LOOKED_SENT = 50
+#: With a thousand workers, all assigned tasks would take the event loop too long.
+LOOKED_SENT = 5
 
 
-def running_tasks(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
-    """Yield the tasks that run on a worker, each with its running time in seconds.
+def running_tasks(worker: WorkerState) -> list[tuple[TaskState, float]]:
+    """Return the tasks that run on a worker, each with its running time in seconds.
     These are the tasks in its last heartbeat, and the next ones that its free threads and resources
     can have started since.
     """
     if not worker.processing:
-        return
+        return []
     since = max(0.0, time.time() - worker.last_seen)
     named = [task for task in worker.executing if task.processing_on is worker]
-    for task in named:
-        yield task, worker.executing[task] + since
+    running = [(task, worker.executing[task] + since) for task in named]
     threads = worker.nthreads - len(named)
     if threads <= 0 or len(worker.processing) <= len(named):
-        return
+        return running
     free = dict(worker.resources)
     for task in named:
         _take(task, free)
-    # Tasks are sent in the order of their priorities, except the last ones. There may be many.
     sent = islice(worker.processing, len(named) + threads + LOOKED_SENT)
-    others = [task for task in sent if task not in worker.executing]
+    others = [task for task in sent if task not in named]
     if len(others) > threads:
-        others = heapq.nsmallest(threads, others, key=lambda task: task.priority or ())
-    for task in others:
-        if _take(task, free):
-            yield task, since / 2
+        others = heapq.nsmallest(threads, others, key=attrgetter("priority"))
+    return running + [(task, since / 2) for task in others if _take(task, free)]
 
 
 def _take(task: TaskState, free: dict[str, float]) -> bool:
