@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
@@ -21,21 +21,24 @@ from distributed.stealing import WorkStealing
 #: Maximum seconds between two checks. With Dask's one second an idle worker waits for half a second
 #: on average while others have a queue.
 INTERVAL_S = 0.1
-#: Maximum number of workers that are compared for one task or result.
-COMPARED = 20
+#: Seconds after which a check ends. The next one, with other workers first, goes on. A moved task
+#: takes 0.05 ms, and there may be thousands of idle workers.
+CHECK_S = 0.01
+#: Maximum number of idle workers that are compared for one task, and of workers for one result.
+IDLE_COMPARED, COMPARED = 4, 20
 
 
 class _Part:
     """A scheduler that appears to have only the given idle and loaded workers."""
 
     def __init__(
-        self, scheduler: Scheduler, idle: Iterable[WorkerState], loaded: Iterable[WorkerState]
+        self, scheduler: Scheduler, idle: list[WorkerState], loaded: list[WorkerState]
     ) -> None:
         self._scheduler = scheduler
         self.idle = {worker.address: worker for worker in idle}
-        others = {worker.address: worker for worker in loaded}
-        self.workers = {**self.idle, **others}
-        self.saturated = scheduler.saturated & set(others.values())
+        others = random.sample(loaded, len(loaded))
+        self.workers = {**self.idle, **{worker.address: worker for worker in others}}
+        self.saturated = [worker for worker in others if worker in scheduler.saturated]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scheduler, name)
@@ -49,7 +52,9 @@ class PoolStealing(WorkStealing):
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
         self._callback_time = min(self._callback_time, INTERVAL_S)
-        self._idle_with: Mapping[str, set[WorkerState]] = {}
+        #: Pool that is balanced, or None for all workers, and monotonic time until when.
+        self._tag: str | None = None
+        self._ends_at = 0.0
 
     def balance(self) -> None:
         scheduler = self.scheduler
@@ -57,20 +62,16 @@ class PoolStealing(WorkStealing):
         if not loaded:
             return
         idle = [ws for ws in scheduler.running if _takes_more(scheduler, ws)]
-        self._idle_with, loaded_with = _by_tag(idle), _by_tag(loaded)
+        idle_with, loaded_with = _by_tag(idle), _by_tag(loaded)
+        tags = [tag for tag in reversed(idle_with) if tag in loaded_with]  # the last is None
         try:
-            for tag in self._idle_with.keys() & loaded_with.keys():
-                self._balance(scheduler, self._idle_with[tag], loaded_with[tag])
-            self._balance(scheduler, idle, loaded)
+            for self._tag in tags:
+                part: Any = _Part(scheduler, idle_with[self._tag], loaded_with[self._tag])
+                self.scheduler = part
+                self._ends_at = time.monotonic() + CHECK_S / len(tags)
+                super().balance()
         finally:
             self.scheduler = scheduler
-
-    def _balance(
-        self, scheduler: Scheduler, idle: Iterable[WorkerState], loaded: Iterable[WorkerState]
-    ) -> None:
-        part: Any = _Part(scheduler, idle, loaded)
-        self.scheduler = part
-        super().balance()
 
     def _get_thief(
         self,
@@ -81,17 +82,18 @@ class PoolStealing(WorkStealing):
         occupancies: dict[WorkerState, float],
     ) -> WorkerState | None:
         """Return an idle worker or None. Does not build Dask's set of all the tag's workers."""
+        if time.monotonic() > self._ends_at:
+            potential_thieves.clear()  # ends the search
+            return None
         tags = ts.resource_restrictions
         if not tags or len(tags) > 1 or ts.worker_restrictions or ts.host_restrictions:
             return super()._get_thief(scheduler, ts, potential_thieves, occupancies=occupancies)
         ((tag, slots),) = tags.items()
-        able = (
-            worker
-            for worker in potential_thieves & self._idle_with.get(tag, set())
-            if worker.resources[tag] >= slots
-        )
+        if tag != self._tag:
+            return None
+        able = (worker for worker in potential_thieves if worker.resources[tag] >= slots)
         objective = partial(self.stealing_objective, ts, occupancies=occupancies)
-        return min(islice(able, COMPARED), key=objective, default=None)
+        return min(islice(able, IDLE_COMPARED), key=objective, default=None)
 
 
 def _takes_more(scheduler: Scheduler, worker: WorkerState) -> bool:
@@ -101,11 +103,12 @@ def _takes_more(scheduler: Scheduler, worker: WorkerState) -> bool:
     return count < worker.nthreads or short
 
 
-def _by_tag(workers: Iterable[WorkerState]) -> Mapping[str, set[WorkerState]]:
-    found: dict[str, set[WorkerState]] = defaultdict(set)
+def _by_tag(workers: list[WorkerState]) -> dict[str | None, list[WorkerState]]:
+    """Return the workers of each tag, and all of them as those of None."""
+    found: dict[str | None, list[WorkerState]] = {None: workers}
     for worker in workers:
         for tag in worker.resources:
-            found[tag].add(worker)
+            found.setdefault(tag, []).append(worker)
     return found
 
 
