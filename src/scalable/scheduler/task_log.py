@@ -340,6 +340,9 @@ class TaskLog(SchedulerPlugin):
         #: Called with a forgotten task that has not succeeded.
         self.on_unfinished: Callable[[TaskState], object] = lambda _: None
         self._calls: dict[Any, LoggedTask] = {}
+        #: Keys of the last graph's new tasks, until their first transition, which is not an event.
+        #: Dask makes it at once. Looking up the task would take longer than all else of it.
+        self._new: set[Any] = set()
         self._ended: OrderedDict[Any, Forgotten] = OrderedDict()
         self._listeners: list[Listener] = []
         self._told: dict[str, list[Callable[[Any], None]]] = {}
@@ -374,7 +377,8 @@ class TaskLog(SchedulerPlugin):
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
         """Read the annotations of a graph's tasks again, since they may have changed."""
-        calls, known = self._calls, scheduler.tasks
+        calls, known, new = self._calls, scheduler.tasks, set[Any]()
+        self._new = new
         alike: dict[tuple[str, tuple[str, ...]], list[LoggedTask]] = {}
         for key in tasks:
             task = known.get(key)
@@ -383,6 +387,8 @@ class TaskLog(SchedulerPlugin):
             call = calls.get(key)
             if call is None:
                 call = calls[key] = LoggedTask(task)
+                if not call.is_known:
+                    new.add(key)
             else:
                 call.renew(task)
             if call.bundle is not None:
@@ -404,7 +410,9 @@ class TaskLog(SchedulerPlugin):
                 above.children[key] = None
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
-        if start == finish:  # Dask found no worker: the next transition makes it "no-worker"
+        # Without a worker for it, a task still waits, until the next transition.
+        if start == finish or (finish == "waiting" and key in self._new):
+            self._new.discard(key)
             return
         if finish == "released" and start in ENDED:
             self._released(key, start)
