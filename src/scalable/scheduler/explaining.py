@@ -374,10 +374,10 @@ class Explainer:
         ``name`` is a tag, a key, a unique prefix of a key, or a task name. ``in_client`` has
         ``key``, ``tag`` and ``before`` of a task that is queued in its client.
         """
-        statuses = self._cluster.pools()
+        statuses, pace = self._cluster.pools(), Pace()
         cluster = cluster or getattr(self._scheduler, "cluster_name", "")
         if name is not None:
-            tag, key = self._meant(name, statuses)
+            tag, key = await self._meant(name, statuses, pace)
         if in_client is not None:
             of, before = str(in_client["tag"]), int(in_client["before"])
             called, pool = str(in_client["key"]), self.facts.pool(of, statuses)
@@ -387,31 +387,35 @@ class Explainer:
         if in_client is not None or key is not None:
             return Explanations(tasks=_explained(found, cluster)).to_dict()
         tags = [tag] if tag is not None else [t for t in statuses if t] or [UNTAGGED]
-        pace, pools, counted_by = Pace(), dict[str, PoolFacts](), self._overviews.present(0.0).pools
+        pools, counted_by = dict[str, PoolFacts](), self._overviews.present(0.0).pools
         for each in tags:
+            await pace.cooperative_yield()
             queued = counted_by[each].queued if each in counted_by else 0
             pools[each] = replace(self.facts.pool(each, statuses), queued=queued)
-            await pace.cooperative_yield()
         told = [said.explain_pool(replace(pools[each], cluster_name=cluster)) for each in tags]
         found = await self._groups(statuses, tag, pace, pools)
         return Explanations(tuple(told), _explained(found, cluster)).to_dict()
 
-    def _meant(self, name: str, statuses: Mapping[str, PoolStatus]) -> tuple[str | None, Any]:
+    async def _meant(
+        self, name: str, statuses: Mapping[str, PoolStatus], pace: Pace
+    ) -> tuple[str | None, Any]:
         """Resolve a name to a tag or a key. The other element is None."""
         if name in statuses:
             return name, None
         if name in self._scheduler.tasks:
             return None, name
-        found = [k for k in self._scheduler.tasks if means_key(name, str(k))]
-        some = islice(self._scheduler.tasks.values(), LOOKED_TASKS)
-        found = found or [task.key for task in some if name_of(task) == name]  # bundles, too
-        exact = [k for k in found if str(k) == name]
-        if exact or len(found) == 1:
-            return None, (exact or found)[0]
-        tasks = [self._scheduler.tasks[k] for k in found]
-        unended = [task for task in tasks if task.state not in ("memory", "erred")]
-        failed = [task for task in tasks if task.state == "erred"]
-        return None, next((task.key for task in unended or failed or tasks), name)
+        by_key, by_name = list[TaskState](), list[TaskState]()  # bundles, too
+        for key, task in list(self._scheduler.tasks.items()):
+            await pace.cooperative_yield()
+            if means_key(name, str(key)):
+                by_key.append(task)
+            elif name_of(task) == name:
+                by_name.append(task)
+        found = by_key or by_name
+        exact = [task for task in found if str(task.key) == name]
+        unended = [task for task in found if task.state not in ("memory", "erred", "forgotten")]
+        failed = [task for task in found if task.state == "erred"]
+        return None, next((task.key for task in exact or unended or failed or found), name)
 
     # One task -----------------------------------------------------------------------------------
 
