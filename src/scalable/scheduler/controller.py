@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
@@ -28,7 +28,7 @@ from scalable.scheduler.cluster_state import ClusterState
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.explaining import Explainer, WaitingTasks
 from scalable.scheduler.managers import LEASE_S
-from scalable.scheduler.overviews import Overviews, WorkerRows
+from scalable.scheduler.overviews import Overviews, worker_rows
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_views import TaskViews
 from scalable.scheduler.worker_losses import WorkerLosses
@@ -59,12 +59,11 @@ class Controller(ClusterState, SchedulerPlugin):
         #: Scales the adaptive pools.
         self.adaptation = Adaptation(self)
         self._explainer = Explainer(self, self.overviews)
-        self._waiting = WaitingTasks(self._explainer.facts)
+        self._waiting = WaitingTasks(self._explainer)
         self.event_listeners.append(self._waiting.event)
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
             retrying.may_have_workers = self.may_have_workers
         self._versions = WorkerVersions()
-        WorkerRows(self)
         TaskViews(scheduler, self._explainer, self.overviews.recent)
         self._offer_handlers()
         # Clients check this entry before they call a handler, because a scheduler logs a traceback
@@ -91,6 +90,7 @@ class Controller(ClusterState, SchedulerPlugin):
                 Handler.NOTICE: removals.notice,
                 Handler.POOLS: lambda: pools_to_dict(self.pools()),
                 Handler.STATUS: self._status_with_tasks,
+                Handler.WORKERS: partial(worker_rows, self),
                 Handler.SCALE: self.scale,
                 Handler.APPLY: self.apply,
                 # Its result cannot be sent.

@@ -28,7 +28,6 @@ from scalable.dask_compat.tasks import (
     since_no_worker,
     usual_duration,
 )
-from scalable.errors import ClusterError
 from scalable.frames import own_frame_in
 from scalable.model import PoolStatus, Starting
 from scalable.protocol.events import FAILED_START, Event
@@ -72,207 +71,6 @@ def asked_tag(task: TaskState, pools: Mapping[str, Any]) -> str:
     asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
     asked += [str(resource) for resource in task.resource_restrictions or ()]
     return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
-
-
-class FactReader:
-    """Reads the facts about the pools and tasks of one cluster."""
-
-    def __init__(self, cluster: ClusterState) -> None:
-        self.cluster, self.scheduler = cluster, cluster.scheduler
-        self._log = TaskLog.of(cluster.scheduler)
-
-    # Pools ----------------------------------------------------------------------------------------
-
-    def pool(self, tag: str, pools: Mapping[str, PoolStatus]) -> PoolFacts:
-        """Return the facts about a pool, which may be unknown."""
-        cluster, scheduler, now = self.cluster, self.scheduler, time.monotonic()
-        status = pools.get(tag)
-        managers = [m for m in cluster.managers if tag in m.attachment.pools or tag in m.report]
-        workers = cluster.workers(tag, pools)
-        if not workers and tag == UNTAGGED:
-            workers = list(scheduler.workers.values())
-        if status is None and workers:  # workers that no manager has started
-            slots = max(_capacity(ws, tag) for ws in workers)
-            status = PoolStatus(wanted=len(workers), running=len(workers), slots=slots)
-        leaving = {
-            str(ws.name): cluster.removals.why(ws) for ws in workers if cluster.removals.drains(ws)
-        }
-        working = [ws for ws in workers if str(ws.name) not in leaving]
-        if status is not None:  # managers' reports arrive later than workers
-            here = max(status.running, len(working) - status.suspended)
-            status = replace(status, running=here)
-        busy, running = self._load(working, tag)
-        adaptive = cluster.adaptation.pools.get(tag)
-        decision = None if adaptive is None else adaptive.decision
-        starts = cluster.starts[tag]
-        expected = [Starting(**m.attachment.starting).startup_s for m in managers]
-        name = getattr(scheduler, "cluster_name", "")
-        return PoolFacts(
-            tag=tag,
-            known_tags=tuple(sorted(pools)),
-            status=status,
-            managers=tuple(
-                {"id": m.attachment.manager, "state": m.state(now), "silent_s": now - m.last_seen}
-                for m in managers
-            ),
-            attached=len(cluster.managers),
-            awaits_managers=cluster.awaits_managers,
-            adaptive=None if adaptive is None else (adaptive.minimum, adaptive.maximum),
-            requested=None if decision is None else decision.workers,
-            decision="" if decision is None else decision.reason,
-            held=cluster.demand.held,
-            way_out=cluster.demand.way_out,
-            ending=cluster.ending,
-            cluster_name=name,
-            detached=bool(name),
-            wanted_in_all=sum(pool.wanted for pool in pools.values()),
-            # Each of several managers has a target with its own limit.
-            max_workers=(
-                getattr(scheduler, "max_workers", None) if len(cluster.managers) <= 1 else None
-            ),
-            limited_by=getattr(scheduler, "limited_by", "max_workers"),
-            launching_s=starts.longest_s(now),
-            usual_start_s=starts.typical_s(min(expected, default=0.0)) or None,
-            leaving=leaving,
-            paused=tuple(str(ws.name) for ws in working if ws.status is Status.paused),
-            busy_slots=busy,
-            slots=sum(_capacity(ws, tag) for ws in working),
-            running=running,
-        )
-
-    def _load(self, workers: list[WorkerState], tag: str) -> tuple[int, tuple[SlotHolder, ...]]:
-        """Return a pool's taken slots, and the tasks that take them."""
-        busy = 0
-        oldest: list[tuple[float, TaskState, WorkerState]] = []
-        for ws in workers:
-            taken = 0
-            for task, since_s in running_tasks(ws):
-                taken += max(1, slots_of(task.resource_restrictions, tag))
-                oldest.append((since_s, task, ws))
-            busy += min(taken, _capacity(ws, tag))
-        first = heapq.nlargest(SHOWN_RUNNING, oldest, key=lambda each: each[0])
-        running = (
-            SlotHolder(
-                *(str(task.key), name_of(task), tag, str(ws.name), since_s),
-                left_s=self._left_s(task, since_s),
-            )
-            for since_s, task, ws in first
-        )
-        return busy, tuple(running)
-
-    def _left_s(self, task: TaskState, since_s: float) -> float | None:
-        """Return the expected remaining seconds of a running task, or None if unknown."""
-        model: TaskModel = self.cluster.adaptation.model
-        kind = Kind(next(iter(task.resource_restrictions or ()), UNTAGGED), name_of(task))
-        if model.knows(kind):
-            return model.residual_s(kind, since_s)
-        mean = usual_duration(task)
-        return None if mean is None else max(0.0, mean - since_s)
-
-    # Tasks ----------------------------------------------------------------------------------------
-
-    def task(  # noqa: PLR0911 - a list of cases
-        self,
-        task: TaskState,
-        statuses: Mapping[str, PoolStatus],
-        pools: dict[str, PoolFacts] | None = None,
-    ) -> TaskFacts:
-        """Return the facts about a task. ``pools`` keeps the facts about pools for other tasks."""
-        call, tag = self._log.call(task.key), asked_tag(task, statuses)
-        bundle = 0 if call.bundle is None else call.calls
-        told = TaskFacts(str(task.key), name_of(task), tag, "", bundle=bundle)
-        if task.state in ("waiting", "released") and task.waiting_on:
-            return replace(told, state="needs", **self._needs(task))
-        if task.state in ("memory", "erred", "forgotten"):
-            return self._ended(task, told)
-        if pools is None or tag not in pools:  # slow: it reads all workers of the pool
-            pools = {} if pools is None else pools
-            pools[tag] = self.pool(tag, statuses)
-        told = replace(told, pool=pools[tag])
-        if task.state == "no-worker" and call.held is not None:
-            return replace(told, state="backoff", next_try=call.held.next_try())
-        if task.state not in ("queued", "processing"):
-            since = since_no_worker(self.scheduler, task)
-            since_s = None if since is None else time.monotonic() - since
-            return replace(told, state="no-worker", ask=self._ask(task, statuses), since_s=since_s)
-        ready_s = None if call.ready_at is None else max(0.0, time.time() - call.ready_at)
-        told = replace(told, since_s=ready_s, parent=self._parent(call.parent))
-        if (worker := task.processing_on) is None:
-            return replace(told, state="queued", **_before(task, queued_tasks(self.scheduler)))
-        told, running = replace(told, worker=str(worker.name)), dict(running_tasks(worker))
-        if (since_s := running.get(task)) is not None:
-            left_s = self._left_s(task, since_s)
-            return self.running(replace(told, since_s=since_s, left_s=left_s), task.key)
-        before = _before(task, (t for t in worker.processing if t not in running))
-        return replace(told, state="assigned", **before)
-
-    def running(self, told: TaskFacts, key: Any) -> TaskFacts:
-        """Return the facts about a task as those of a running one, with its children."""
-        children = [child.key for child in self.children_of(key)]
-        child = str(children[0]) if children else ""
-        return replace(told, state="running", children=len(children), child=child)
-
-    def _ask(self, task: TaskState, pools: Mapping[str, Any]) -> UnmetNeed:
-        """Return the requirements of a task that no worker meets."""
-        scheduler, asked = self.scheduler, task.resource_restrictions or {}
-        able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
-        tags = tuple(tag for tag in asked if tag in pools)
-        named = set() if task.loose_restrictions else task.worker_restrictions or set()
-        tag = (task.annotations or {}).get(TAG_ANNOTATION)  # of a pool that does not exist
-        gone = named - scheduler.workers.keys()
-        unable = named and not gone and not any(ws.address in named for ws in able)
-        others = [
-            r for r in asked if r not in pools and r != tag and not scheduler.resources.get(r)
-        ]
-        return UnmetNeed(
-            slots=max(1, slots_of(asked, asked_tag(task, pools))),
-            not_offered=tuple(sorted(map(str, others))),
-            apart=tags if len(tags) > 1 and not able else (),
-            restricted_to=tuple(sorted(named)),
-            gone=tuple(sorted(gone)),
-            unable=dict(asked) if unable else {},
-        )
-
-    def _needs(self, task: TaskState) -> dict[str, Any]:
-        needed = task.waiting_on or ()
-        found = [_need(other) for other in islice(needed, LOOKED_NEEDED)]
-        found.sort(key=lambda need: (_ORDER.index(need.state), need.key))
-        return {"needs": tuple(found[:SHOWN_NEEDED]), "needed": len(needed)}
-
-    def _ended(self, task: TaskState, told: TaskFacts) -> TaskFacts:
-        row = self._log.profile(task.key)
-        if row is not None:
-            since_s = max(0.0, time.time() - row["timestamp"])
-            told = replace(told, since_s=since_s, worker=str(row["worker"] or ""))
-        if task.state == "erred":
-            return replace(told, state="failed", failure=self._failure(task))
-        return replace(told, state="done" if task.state == "memory" else "cancelled")
-
-    def _failure(self, task: TaskState) -> Failure:
-        failed = FailedTask(task)
-        error, message = failure_in({"exception_text": failed.error})
-        workers = self.scheduler.workers
-        names = [str(workers[w].name) if w in workers else w for w in failed.workers]
-        if len(message) > LONGEST_MESSAGE:
-            message = f"{message[:LONGEST_MESSAGE]}..."
-        return Failure(
-            error=error,
-            message=message,
-            frame=own_frame_in(failed.traceback or "") or "",
-            worker=names[0] if names else "",
-            lost=failed.lost,
-            blamed="" if failed.blamed is None else str(failed.blamed),
-        )
-
-    def _parent(self, key: Any) -> str:
-        task = None if key is None else self.scheduler.tasks.get(key)
-        return str(key) if task is not None and task.state == "processing" else ""
-
-    def children_of(self, key: Any) -> list[TaskState]:
-        """Return the unfinished tasks that a task has submitted."""
-        call, tasks = self._log.find(key), self.scheduler.tasks
-        found = [tasks[k] for k in (call and call.children) or () if k in tasks]
-        return [t for t in found if t.state not in ("memory", "erred", "forgotten", "released")]
 
 
 def _capacity(worker: WorkerState, tag: str) -> int:
@@ -357,9 +155,8 @@ class Explainer:
     """Explains the pools and tasks of one cluster."""
 
     def __init__(self, cluster: ClusterState, overviews: Overviews) -> None:
-        self._cluster, self._scheduler = cluster, cluster.scheduler
-        self._overviews = overviews
-        self.facts = FactReader(cluster)
+        self._cluster, self.scheduler = cluster, cluster.scheduler
+        self._overviews, self._log = overviews, TaskLog.of(cluster.scheduler)
         offer(cluster.scheduler, {Handler.EXPLAIN: self.explain})
 
     async def explain(
@@ -375,12 +172,12 @@ class Explainer:
         ``key``, ``tag`` and ``before`` of a task that is queued in its client.
         """
         statuses, pace = self._cluster.pools(), Pace()
-        cluster = cluster or getattr(self._scheduler, "cluster_name", "")
+        cluster = cluster or getattr(self.scheduler, "cluster_name", "")
         if name is not None:
             tag, key = await self._meant(name, statuses, pace)
         if in_client is not None:
             of, before = str(in_client["tag"]), int(in_client["before"])
-            called, pool = str(in_client["key"]), self.facts.pool(of, statuses)
+            called, pool = str(in_client["key"]), self.pool(of, statuses)
             found = [TaskFacts(called, called, of, "backlog", before=before, pool=pool)]
         elif key is not None:
             found = [await self._task(key, statuses)]
@@ -391,7 +188,7 @@ class Explainer:
         for each in tags:
             await pace.cooperative_yield()
             queued = counted_by[each].queued if each in counted_by else 0
-            pools[each] = replace(self.facts.pool(each, statuses), queued=queued)
+            pools[each] = replace(self.pool(each, statuses), queued=queued)
         told = [said.explain_pool(replace(pools[each], cluster_name=cluster)) for each in tags]
         found = await self._groups(statuses, tag, pace, pools)
         return Explanations(tuple(told), _explained(found, cluster)).to_dict()
@@ -402,10 +199,10 @@ class Explainer:
         """Resolve a name to a tag or a key. The other element is None."""
         if name in statuses:
             return name, None
-        if name in self._scheduler.tasks:
+        if name in self.scheduler.tasks:
             return None, name
         by_key, by_name = list[TaskState](), list[TaskState]()  # bundles, too
-        for key, task in list(self._scheduler.tasks.items()):
+        for key, task in list(self.scheduler.tasks.items()):
             await pace.cooperative_yield()
             if means_key(name, str(key)):
                 by_key.append(task)
@@ -420,16 +217,16 @@ class Explainer:
     # One task -----------------------------------------------------------------------------------
 
     async def _task(self, key: Any, statuses: Mapping[str, PoolStatus]) -> TaskFacts:
-        task = self._scheduler.tasks.get(key)
+        task = self.scheduler.tasks.get(key)
         if task is None:
             return self._forgotten(str(key), statuses)
         state, lends = (await self._states([task])).get(key, ("", False))
-        facts = self.facts.task(task, statuses)
+        facts = self.task(task, statuses)
         if task.state != "processing":
             return facts
         exact = _ON_WORKER.get(state, facts.state)
         if exact == "running" != facts.state:
-            return replace(self.facts.running(facts, key), since_s=None, lends=lends)
+            return replace(self._running(facts, key), since_s=None, lends=lends)
         facts = replace(facts, state=exact, lends=lends)
         if exact == "assigned" and facts.pool is not None:
             return replace(facts, pool=await self._with_holders(facts.pool))
@@ -443,15 +240,15 @@ class Explainer:
         if found is not None:
             return found
         known = [*filter(None, tags), *(task.name for task in self._overviews.present().tasks)]
-        known += getattr(self._scheduler, "tags_of_tasks", None) or ()
+        known += getattr(self.scheduler, "tags_of_tasks", None) or ()
         known += [str(row["details"]["task_name"]) for row in rows]
         close = difflib.get_close_matches(name, dict.fromkeys(known), 2)
         return TaskFacts(name, name, UNTAGGED, "unknown", close=tuple(close))
 
     async def _with_holders(self, pool: PoolFacts) -> PoolFacts:
         """Mark the running tasks that hold their slots while waiting for other tasks."""
-        tasks = (self._scheduler.tasks.get(each.key) for each in pool.running)
-        parents = [t for t in tasks if t is not None and self.facts.children_of(t.key)]
+        tasks = (self.scheduler.tasks.get(each.key) for each in pool.running)
+        parents = [t for t in tasks if t is not None and self._children_of(t.key)]
         on = await self._states(parents)
         holding = {str(key) for key, (_, lends) in on.items() if not lends}
         running = tuple(replace(each, holds=each.key in holding) for each in pool.running)
@@ -470,7 +267,7 @@ class Explainer:
 
     async def _ask(self, worker: Any, keys: list[Any]) -> dict[Any, tuple[str, bool]]:
         try:
-            asked = ask_task_states(self._scheduler, worker, keys)
+            asked = ask_task_states(self.scheduler, worker, keys)
             answer = await asyncio.wait_for(asked, ASK_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
             logger.debug("worker %s sends no report on its tasks: %r", worker.name, error)
@@ -489,7 +286,7 @@ class Explainer:
         """Return the facts about the unfinished tasks of one pool or of all, grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         async for task in self._queued(pace):
-            call = TaskLog.of(self._scheduler).call(task.key)
+            call = self._log.call(task.key)
             same = call.held is None, *_alike(task)
             # The last stands for all, because the first ones may start while this yields turns.
             # A bundle counts as its tasks.
@@ -499,7 +296,7 @@ class Explainer:
             if task.state != state or (tag is not None and asked_tag(task, statuses) != tag):
                 continue
             await pace.cooperative_yield()
-            facts = replace(self.facts.task(task, statuses, pools), count=count)
+            facts = replace(self.task(task, statuses, pools), count=count)
             if count > 1:  # the tasks ahead of this one are not those ahead of the others
                 facts = replace(facts, before=0, first=())
             found.append(facts)
@@ -507,20 +304,20 @@ class Explainer:
                 break
         await pace.cooperative_yield()
         for of, pool in pools.items():
-            for name, count in backlog_of(self._scheduler, of).items():
+            for name, count in backlog_of(self.scheduler, of).items():
                 found.append(TaskFacts(name, name, of, "backlog", count=count, pool=pool))
         return [*found, *self._blocked(statuses, tag, pools)]
 
     async def _queued(self, pace: Pace) -> AsyncIterator[TaskState]:
         """Yield at most ``LOOKED_TASKS`` queued tasks, starting with those without a worker."""
-        nowhere, queued = tasks_no_worker_takes(self._scheduler), queued_tasks(self._scheduler)
+        nowhere, queued = tasks_no_worker_takes(self.scheduler), queued_tasks(self.scheduler)
         ready = list(islice(chain(nowhere, queued), LOOKED_TASKS))
         left = LOOKED_TASKS - len(ready)
         for task in ready:
             await pace.cooperative_yield()
             if task.state in ("no-worker", "queued"):
                 yield task
-        for worker in list(self._scheduler.workers.values()):
+        for worker in list(self.scheduler.workers.values()):
             if left <= 0 or not worker.processing:
                 continue
             running = {task for task, _ in running_tasks(worker)}
@@ -534,18 +331,213 @@ class Explainer:
     def _blocked(
         self, statuses: Mapping[str, PoolStatus], tag: str | None, pools: dict[str, PoolFacts]
     ) -> list[TaskFacts]:
-        counts = counts_of_waiting(self._scheduler)
+        counts = counts_of_waiting(self.scheduler)
         found: dict[str, TaskState] = {}
-        for task in islice(self._scheduler.tasks.values(), LOOKED_TASKS) if counts else ():
+        for task in islice(self.scheduler.tasks.values(), LOOKED_TASKS) if counts else ():
             if task.state == "waiting" and task.prefix.name in counts:
                 found.setdefault(task.prefix.name, task)
                 if len(found) == min(len(counts), SHOWN_GROUPS):
                     break
         return [
-            replace(self.facts.task(task, statuses, pools), count=counts[prefix])
+            replace(self.task(task, statuses, pools), count=counts[prefix])
             for prefix, task in found.items()
             if tag is None or asked_tag(task, statuses) == tag
         ]
+
+    # Facts about pools ----------------------------------------------------------------------------
+
+    def pool(self, tag: str, pools: Mapping[str, PoolStatus]) -> PoolFacts:
+        """Return the facts about a pool, which may be unknown."""
+        cluster, scheduler, now = self._cluster, self.scheduler, time.monotonic()
+        status = pools.get(tag)
+        managers = [m for m in cluster.managers if tag in m.attachment.pools or tag in m.report]
+        workers = cluster.workers(tag, pools)
+        if not workers and tag == UNTAGGED:
+            workers = list(scheduler.workers.values())
+        if status is None and workers:  # workers that no manager has started
+            slots = max(_capacity(ws, tag) for ws in workers)
+            status = PoolStatus(wanted=len(workers), running=len(workers), slots=slots)
+        leaving = {
+            str(ws.name): cluster.removals.why(ws) for ws in workers if cluster.removals.drains(ws)
+        }
+        working = [ws for ws in workers if str(ws.name) not in leaving]
+        if status is not None:  # managers' reports arrive later than workers
+            here = max(status.running, len(working) - status.suspended)
+            status = replace(status, running=here)
+        busy, running = self._load(working, tag)
+        adaptive = cluster.adaptation.pools.get(tag)
+        decision = None if adaptive is None else adaptive.decision
+        starts = cluster.starts[tag]
+        expected = [Starting(**m.attachment.starting).startup_s for m in managers]
+        name = getattr(scheduler, "cluster_name", "")
+        return PoolFacts(
+            tag=tag,
+            known_tags=tuple(sorted(pools)),
+            status=status,
+            managers=tuple(
+                {"id": m.attachment.manager, "state": m.state(now), "silent_s": now - m.last_seen}
+                for m in managers
+            ),
+            attached=len(cluster.managers),
+            awaits_managers=cluster.awaits_managers,
+            adaptive=None if adaptive is None else (adaptive.minimum, adaptive.maximum),
+            requested=None if decision is None else decision.workers,
+            decision="" if decision is None else decision.reason,
+            held=cluster.demand.held,
+            way_out=cluster.demand.way_out,
+            ending=cluster.ending,
+            cluster_name=name,
+            detached=bool(name),
+            wanted_in_all=sum(pool.wanted for pool in pools.values()),
+            # Each of several managers has a target with its own limit.
+            max_workers=(
+                getattr(scheduler, "max_workers", None) if len(cluster.managers) <= 1 else None
+            ),
+            limited_by=getattr(scheduler, "limited_by", "max_workers"),
+            launching_s=starts.longest_s(now),
+            usual_start_s=starts.typical_s(min(expected, default=0.0)) or None,
+            leaving=leaving,
+            paused=tuple(str(ws.name) for ws in working if ws.status is Status.paused),
+            busy_slots=busy,
+            slots=sum(_capacity(ws, tag) for ws in working),
+            running=running,
+        )
+
+    def _load(self, workers: list[WorkerState], tag: str) -> tuple[int, tuple[SlotHolder, ...]]:
+        """Return a pool's taken slots, and the tasks that take them."""
+        busy = 0
+        oldest: list[tuple[float, TaskState, WorkerState]] = []
+        for ws in workers:
+            taken = 0
+            for task, since_s in running_tasks(ws):
+                taken += max(1, slots_of(task.resource_restrictions, tag))
+                oldest.append((since_s, task, ws))
+            busy += min(taken, _capacity(ws, tag))
+        first = heapq.nlargest(SHOWN_RUNNING, oldest, key=lambda each: each[0])
+        running = (
+            SlotHolder(
+                *(str(task.key), name_of(task), tag, str(ws.name), since_s),
+                left_s=self._left_s(task, since_s),
+            )
+            for since_s, task, ws in first
+        )
+        return busy, tuple(running)
+
+    def _left_s(self, task: TaskState, since_s: float) -> float | None:
+        """Return the expected remaining seconds of a running task, or None if unknown."""
+        model: TaskModel = self._cluster.adaptation.model
+        kind = Kind(next(iter(task.resource_restrictions or ()), UNTAGGED), name_of(task))
+        if model.knows(kind):
+            return model.residual_s(kind, since_s)
+        mean = usual_duration(task)
+        return None if mean is None else max(0.0, mean - since_s)
+
+    # Facts about tasks ----------------------------------------------------------------------------
+
+    def task(  # noqa: PLR0911 - a list of cases
+        self,
+        task: TaskState,
+        statuses: Mapping[str, PoolStatus],
+        pools: dict[str, PoolFacts] | None = None,
+    ) -> TaskFacts:
+        """Return the facts about a task. ``pools`` keeps the facts about pools for other tasks."""
+        call, tag = self._log.call(task.key), asked_tag(task, statuses)
+        bundle = 0 if call.bundle is None else call.calls
+        told = TaskFacts(str(task.key), name_of(task), tag, "", bundle=bundle)
+        if task.state in ("waiting", "released") and task.waiting_on:
+            return replace(told, state="needs", **self._needs(task))
+        if task.state in ("memory", "erred", "forgotten"):
+            return self._ended(task, told)
+        if pools is None or tag not in pools:  # slow: it reads all workers of the pool
+            pools = {} if pools is None else pools
+            pools[tag] = self.pool(tag, statuses)
+        told = replace(told, pool=pools[tag])
+        if task.state == "no-worker" and call.held is not None:
+            return replace(told, state="backoff", next_try=call.held.next_try())
+        if task.state not in ("queued", "processing"):
+            since = since_no_worker(self.scheduler, task)
+            since_s = None if since is None else time.monotonic() - since
+            return replace(
+                told, state="no-worker", ask=self._unmet(task, statuses), since_s=since_s
+            )
+        ready_s = None if call.ready_at is None else max(0.0, time.time() - call.ready_at)
+        told = replace(told, since_s=ready_s, parent=self._parent(call.parent))
+        if (worker := task.processing_on) is None:
+            return replace(told, state="queued", **_before(task, queued_tasks(self.scheduler)))
+        told, running = replace(told, worker=str(worker.name)), dict(running_tasks(worker))
+        if (since_s := running.get(task)) is not None:
+            left_s = self._left_s(task, since_s)
+            return self._running(replace(told, since_s=since_s, left_s=left_s), task.key)
+        before = _before(task, (t for t in worker.processing if t not in running))
+        return replace(told, state="assigned", **before)
+
+    def _running(self, told: TaskFacts, key: Any) -> TaskFacts:
+        """Return the facts about a task as those of a running one, with its children."""
+        children = [child.key for child in self._children_of(key)]
+        child = str(children[0]) if children else ""
+        return replace(told, state="running", children=len(children), child=child)
+
+    def _unmet(self, task: TaskState, pools: Mapping[str, Any]) -> UnmetNeed:
+        """Return the requirements of a task that no worker meets."""
+        scheduler, asked = self.scheduler, task.resource_restrictions or {}
+        able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
+        tags = tuple(tag for tag in asked if tag in pools)
+        named = set() if task.loose_restrictions else task.worker_restrictions or set()
+        tag = (task.annotations or {}).get(TAG_ANNOTATION)  # of a pool that does not exist
+        gone = named - scheduler.workers.keys()
+        unable = named and not gone and not any(ws.address in named for ws in able)
+        others = [
+            r for r in asked if r not in pools and r != tag and not scheduler.resources.get(r)
+        ]
+        return UnmetNeed(
+            slots=max(1, slots_of(asked, asked_tag(task, pools))),
+            not_offered=tuple(sorted(map(str, others))),
+            apart=tags if len(tags) > 1 and not able else (),
+            restricted_to=tuple(sorted(named)),
+            gone=tuple(sorted(gone)),
+            unable=dict(asked) if unable else {},
+        )
+
+    def _needs(self, task: TaskState) -> dict[str, Any]:
+        needed = task.waiting_on or ()
+        found = [_need(other) for other in islice(needed, LOOKED_NEEDED)]
+        found.sort(key=lambda need: (_ORDER.index(need.state), need.key))
+        return {"needs": tuple(found[:SHOWN_NEEDED]), "needed": len(needed)}
+
+    def _ended(self, task: TaskState, told: TaskFacts) -> TaskFacts:
+        row = self._log.profile(task.key)
+        if row is not None:
+            since_s = max(0.0, time.time() - row["timestamp"])
+            told = replace(told, since_s=since_s, worker=str(row["worker"] or ""))
+        if task.state == "erred":
+            return replace(told, state="failed", failure=self._failure(task))
+        return replace(told, state="done" if task.state == "memory" else "cancelled")
+
+    def _failure(self, task: TaskState) -> Failure:
+        failed = FailedTask(task)
+        error, message = failure_in({"exception_text": failed.error})
+        workers = self.scheduler.workers
+        names = [str(workers[w].name) if w in workers else w for w in failed.workers]
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[:LONGEST_MESSAGE]}..."
+        return Failure(
+            error=error,
+            message=message,
+            frame=own_frame_in(failed.traceback or "") or "",
+            worker=names[0] if names else "",
+            lost=failed.lost,
+            blamed="" if failed.blamed is None else str(failed.blamed),
+        )
+
+    def _parent(self, key: Any) -> str:
+        task = None if key is None else self.scheduler.tasks.get(key)
+        return str(key) if task is not None and task.state == "processing" else ""
+
+    def _children_of(self, key: Any) -> list[TaskState]:
+        """Return the unfinished tasks that a task has submitted."""
+        call, tasks = self._log.find(key), self.scheduler.tasks
+        found = [tasks[k] for k in (call and call.children) or () if k in tasks]
+        return [t for t in found if t.state not in ("memory", "erred", "forgotten", "released")]
 
 
 def _explained(facts: Iterable[TaskFacts], cluster: str) -> tuple[Explanation, ...]:
@@ -615,8 +607,8 @@ class _Told:
 class WaitingTasks:
     """Logs why tasks wait, and fails tasks that can never run."""
 
-    def __init__(self, facts: FactReader) -> None:
-        self.scheduler, self._facts = facts.scheduler, facts
+    def __init__(self, explainer: Explainer) -> None:
+        self.scheduler, self._explainer = explainer.scheduler, explainer
         self._silent: set[str] = set()
         self._said_at: dict[str, float] = {}
         self._told: dict[str, _Told] = {}
@@ -644,13 +636,16 @@ class WaitingTasks:
             since = since_no_worker(self.scheduler, tasks[-1])
             if since is None or now - since < WAIT_BEFORE_WORD_S:
                 continue
-            facts = self._facts.task(tasks[0], pools, known)
+            facts = self._explainer.task(tasks[0], pools, known)
             if facts.state != "no-worker":
                 continue
             is_tagged = (tasks[0].annotations or {}).get(TAG_ANNOTATION) is not None
             if (error := said.error_of(facts)) is not None:
                 # Without a tag, somebody may start workers with these resources by hand.
-                self._fail(tasks if is_tagged or pools.get(facts.tag) else (), error)
+                failing = tasks if is_tagged or pools.get(facts.tag) else []
+                for task in failing:
+                    logger.error("task %s fails: %s", task.key, error)
+                fail_tasks(self.scheduler, failing, error)
                 continue
             about = next(iter((*facts.ask.gone, *facts.ask.not_offered)), facts.tag)
             said_of.setdefault(about, (said.without_worker(facts), []))[1].extend(tasks)
@@ -692,12 +687,6 @@ class WaitingTasks:
             everybody = EVERYBODY in new
             event = {"clients": [] if everybody else sorted(new), "words": words}
             self.scheduler.log_event(WAITING_TOPIC, event)
-
-    def _fail(self, tasks: Iterable[TaskState], error: ClusterError) -> None:
-        failing = list(tasks)
-        for task in failing:
-            logger.error("task %s fails: %s", task.key, error)
-        fail_tasks(self.scheduler, failing, error)
 
 
 def _clients_of(tasks: Iterable[TaskState]) -> set[str]:

@@ -657,49 +657,44 @@ WORKERS_AT_ONCE = 250
 SHOWN_TASKS, LONGEST_TASK = 3, 100
 
 
-class WorkerRows:
-    """Builds overviews of the workers of one cluster, and serves them to readers."""
+def worker_rows(
+    cluster: ClusterState, tag: str | None = None, first: int = 0, count: int = WORKERS_AT_ONCE
+) -> dict[str, Any]:
+    """Return ``workers``, ordered by pool and name, and their ``total`` number.
+    ``tag`` is "" for the workers without a tag, and None for all workers. The answer skips
+    ``first`` workers, and has at most ``count`` (limited by ``WORKERS_AT_ONCE``).
+    """
+    pools = cluster.pools()
+    tagged = [(_tag_of(ws, pools), ws) for ws in cluster.scheduler.workers.values()]
+    meant = [(own, ws) for own, ws in tagged if tag is None or own == tag]
+    meant.sort(key=lambda each: (each[0], str(each[1].name)))
+    chosen = islice(meant, max(0, first), max(0, first) + min(count, WORKERS_AT_ONCE))
+    rows = [_worker_row(cluster, *each).to_dict() for each in chosen]
+    return {"total": len(meant), "workers": rows}
 
-    def __init__(self, cluster: ClusterState) -> None:
-        self._cluster = cluster
-        offer(cluster.scheduler, {Handler.WORKERS: self.answer})
 
-    def answer(
-        self, tag: str | None = None, first: int = 0, count: int = WORKERS_AT_ONCE
-    ) -> dict[str, Any]:
-        """Return ``workers``, ordered by pool and name, and their ``total`` number.
-        ``tag`` is "" for the workers without a tag, and None for all workers. The answer skips
-        ``first`` workers, and has at most ``count`` (limited by ``WORKERS_AT_ONCE``).
-        """
-        pools = self._cluster.pools()
-        tagged = [(_tag_of(ws, pools), ws) for ws in self._cluster.scheduler.workers.values()]
-        meant = [(own, ws) for own, ws in tagged if tag is None or own == tag]
-        meant.sort(key=lambda each: (each[0], str(each[1].name)))
-        chosen = islice(meant, max(0, first), max(0, first) + min(count, WORKERS_AT_ONCE))
-        return {"total": len(meant), "workers": [self._row(*each).to_dict() for each in chosen]}
-
-    def _row(self, tag: str, ws: WorkerState) -> WorkerOverview:
-        running = used = 0
-        names: dict[str, None] = {}
-        for task, _ in running_tasks(ws):
-            running += 1
-            used += int((task.resource_restrictions or {}).get(tag, 1))
-            names[name_of(task)[:LONGEST_TASK]] = None
-        leaves = self._cluster.removals.drains(ws)
-        paused = ws.status is Status.paused
-        return WorkerOverview(
-            name=str(ws.name),
-            tag=tag or None,
-            address=ws.address,
-            state="leaving" if leaves else "paused" if paused else "running",
-            running=running,
-            assigned=len(ws.processing) - running,
-            used_slots=used,
-            slots=int(ws.resources.get(tag, ws.nthreads)),
-            memory=int(ws.metrics.get("memory", 0)),
-            memory_limit=ws.memory_limit,
-            tasks=tuple(islice(names, SHOWN_TASKS)),
-        )
+def _worker_row(cluster: ClusterState, tag: str, ws: WorkerState) -> WorkerOverview:
+    running = used = 0
+    names: dict[str, None] = {}
+    for task, _ in running_tasks(ws):
+        running += 1
+        used += int((task.resource_restrictions or {}).get(tag, 1))
+        names[name_of(task)[:LONGEST_TASK]] = None
+    leaves = cluster.removals.drains(ws)
+    paused = ws.status is Status.paused
+    return WorkerOverview(
+        name=str(ws.name),
+        tag=tag or None,
+        address=ws.address,
+        state="leaving" if leaves else "paused" if paused else "running",
+        running=running,
+        assigned=len(ws.processing) - running,
+        used_slots=used,
+        slots=int(ws.resources.get(tag, ws.nthreads)),
+        memory=int(ws.metrics.get("memory", 0)),
+        memory_limit=ws.memory_limit,
+        tasks=tuple(islice(names, SHOWN_TASKS)),
+    )
 
 
 def _tag_of(worker: WorkerState, pools: Mapping[str, Any]) -> str:

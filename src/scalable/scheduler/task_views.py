@@ -61,7 +61,8 @@ class TaskViews:
         notes: list[str] = []
         found = {"key": key[:LONGEST_KEY], "position": position, **self._measured(task, key)}
         if task is not None:
-            found |= await self._state_and_reason(task)
+            (told,) = (await self._explainer.explain(key=task.key))["tasks"]
+            found |= {name: told[name] for name in ("state", "sentence", "advice")}
             found |= self._known(task, notes)
         elif found.get("state") is None:
             notes.append("the scheduler has no record of this task")
@@ -110,10 +111,6 @@ class TaskViews:
         return told | {
             "state": state, "began": began, "ended": row["timestamp"], "duration_s": duration,
         }  # fmt: skip
-
-    async def _state_and_reason(self, task: TaskState) -> dict[str, Any]:
-        (told,) = (await self._explainer.explain(key=task.key))["tasks"]
-        return {name: told[name] for name in ("state", "sentence", "advice")}
 
     def _known(self, task: TaskState, notes: list[str]) -> dict[str, Any]:
         call = TaskLog.of(self._scheduler).call(task.key)

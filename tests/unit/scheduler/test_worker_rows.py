@@ -1,12 +1,13 @@
 """Overviews of single workers: their states and slots, in answers of limited length."""
 
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 
-from scalable.scheduler.overviews import WORKERS_AT_ONCE, WorkerRows
+from scalable.scheduler.overviews import WORKERS_AT_ONCE, worker_rows
 
 PORTS = count(1)
 
@@ -28,15 +29,15 @@ def rows(*workers, leaves=()):
         pools=lambda: {"a": 1, "b": 1},
         removals=SimpleNamespace(drains=lambda ws: str(ws.name) in leaves),
     )
-    return WorkerRows(cluster)
+    return partial(worker_rows, cluster)
 
 
 def test_a_pool_is_chosen_and_long_lists_come_in_parts():
     made = rows(*(worker(f"a-{n:04d}", "a") for n in range(600)), worker("b-1", "b"))
-    assert [w["name"] for w in made.answer("b")["workers"]] == ["b-1"]
+    assert [w["name"] for w in made("b")["workers"]] == ["b-1"]
     names, first = [], 0
-    while first < made.answer("a")["total"]:
-        part = made.answer("a", first)["workers"]
+    while first < made("a")["total"]:
+        part = made("a", first)["workers"]
         assert len(part) <= WORKERS_AT_ONCE
         names += [w["name"] for w in part]
         first += len(part)
