@@ -33,7 +33,7 @@ BUDGETS = {
     "records": (1_012, 6),
     "runs": (3_801, 15),
     "scaling": (2_666, 13),
-    "scheduler": (6_560, 19),
+    "scheduler": (6_551, 19),
     "session": (2_081, 7),
     "views": (2_417, 9),
     "watch": (3_095, 19),

@@ -226,14 +226,6 @@ def _drop_empty(lists: dict[Any, list[Span]]) -> None:
         del lists[name]
 
 
-def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
-    """Remove a departed worker from Dask's work-stealing counts."""
-    stealing = scheduler.extensions.get("stealing")
-    if stealing is not None:
-        stealing.in_flight_occupancy.pop(worker, None)
-        stealing.in_flight_tasks.pop(worker, None)
-
-
 def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
     """Remove a forgotten task from Dask's work stealing. Dask keeps tasks that always fail."""
     stealing = scheduler.extensions.get("stealing")
@@ -262,8 +254,9 @@ class ForgettingScheduler(Scheduler):
     async def remove_worker(self, address: str, *args: Any, **kwargs: Any) -> Any:
         worker = self.workers.get(address)
         answer = await super().remove_worker(address, *args, **kwargs)
-        if worker is not None:
-            forget_thefts(self, worker)
+        if worker is not None and (stealing := self.extensions.get("stealing")) is not None:
+            stealing.in_flight_occupancy.pop(worker, None)
+            stealing.in_flight_tasks.pop(worker, None)
         return answer
 
 
