@@ -588,6 +588,15 @@ def test_workers_that_left_are_not_kept():
     assert run(scenario) == []
 
 
+def test_a_check_for_tasks_to_move_ends_when_its_time_is_over():
+    async def scenario(scheduler):
+        stealing, idle = scheduler.extensions["stealing"], {object()}
+        assert stealing._get_thief(scheduler, None, idle, occupancies={}) is None
+        assert not idle  # Dask's search goes on as long as there are idle workers
+
+    run(scenario)
+
+
 def test_a_process_keeps_no_servers_that_have_closed():
     kept = []
 
