@@ -52,11 +52,15 @@ REQUIRED_SECTIONS = ("version", "project", "targets", "components")
 OVERLAY_SECTIONS = ("project", "targets", "components", "tasks", "managers")
 
 
+#: Number of workers of a pool. A plan for more takes minutes, and memory without limit.
+WorkerCount = Annotated[NonNegativeInt, Field(le=100_000)]
+
+
 class Bounds(Record):
     """Minimum and maximum number of workers."""
 
-    minimum: NonNegativeInt = Field(default=0, description="Minimum number of workers.")
-    maximum: NonNegativeInt | None = Field(default=None, description="Maximum number of workers.")
+    minimum: WorkerCount = Field(default=0, description="Minimum number of workers.")
+    maximum: WorkerCount | None = Field(default=None, description="Maximum number of workers.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Bounds:
@@ -84,7 +88,7 @@ def _list_or_map(value: Any) -> Any:
 
 
 Workers = Annotated[
-    Bounds, BeforeValidator(_bounds_of_count, json_schema_input_type=NonNegativeInt | Bounds)
+    Bounds, BeforeValidator(_bounds_of_count, json_schema_input_type=WorkerCount | Bounds)
 ]
 Outputs = Annotated[
     Any,

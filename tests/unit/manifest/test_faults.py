@@ -104,6 +104,10 @@ CASES = {
         component("workers: {minimum: 3, maximum: 2}"),
         "E_BAD_OPTION@6:5 components.a.workers",
     ),
+    "more workers than can be planned": (
+        component("workers: 99999999999"),
+        "E_BAD_OPTION@6:14 components.a.workers",
+    ),
     "component without map": (
         f"{HEAD}{LOCAL}components:\n  a: 4\n",
         "E_BAD_OPTION@5:6 components.a",
