@@ -150,7 +150,7 @@ def plan_html(plan: Plan) -> str:
         *([limited(tasks, _ROWS, "task")] if tasks.rows else []),
     ]
     if choices.rows:
-        shown = [{"table": choices}, {"text": _FOUR_OF_FIVE}]
+        shown = [{"table": choices}, {"text": " ".join(_remarks(plan))}]
         pieces.append({"details": "Choices of time and cost", "open": True, "pieces": shown})
     if plan.reasons:
         why = [{"list": plan.reasons[:_REASONS]}]
@@ -177,7 +177,6 @@ _ACROSS, _UP = 60, 12
 #: An axis is logarithmic if its largest value is at least this multiple of its smallest value.
 _WIDE = 20.0
 _LISTED = 12
-_FOUR_OF_FIVE = "80 %: in four of five cases, time and cost are at most this."
 
 
 def draw_front(plan: Plan) -> str:
@@ -201,9 +200,17 @@ def draw_front(plan: Plan) -> str:
             "",
             *_choices(plan, ("", "workers", "time", "80 %", unit, "80 %")).lines(),
             "",
-            f"  {_FOUR_OF_FIVE}",
+            *(f"  {remark}" for remark in _remarks(plan)),
         ]
     )
+
+
+def _remarks(plan: Plan) -> Iterator[str]:
+    """Yield what the times and costs of a plan's choices mean."""
+    yield "80 %: in four of five cases, time and cost are at most this."
+    cost = plan.predicted_cost
+    if cost is not None and cost.billed > cost.expected:
+        yield "Costs are those if idle workers are released."
 
 
 def _position(value: float, values: Sequence[float], cells: int) -> int:
