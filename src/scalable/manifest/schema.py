@@ -75,9 +75,7 @@ def _bounds_of_count(value: Any) -> Any:
         return {"minimum": value, "maximum": value}
     if isinstance(value, dict):
         return value
-    raise PydanticCustomError(
-        "workers", "must be a number of workers, or a map of minimum and maximum"
-    )
+    raise PydanticCustomError("workers", "must be a number, or a map of minimum and maximum")
 
 
 def _list_or_map(value: Any) -> Any:
