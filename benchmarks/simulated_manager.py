@@ -24,7 +24,7 @@ from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.protocol.credentials import security_of
-from scalable.protocol.handlers import Attachment, SchedulerCalls
+from scalable.protocol.handlers import Attachment, Handler, request
 from scalable.records import ClusterDirectory
 from simulated_workers import (
     Behaviour,
@@ -116,16 +116,15 @@ async def manage(directory: ClusterDirectory, tags: Sequence[str], behaviour: Be
         attachment = Attachment(
             MANAGER, nonce, identity=identify_process(), provider="simulated", pools=pools
         )
-        calls = SchedulerCalls(comm)
-        answer = await calls.attach(attachment)
+        answer = await request(comm, Handler.ATTACH, **attachment.to_message())
         if not answer["accepted"]:
             raise SystemExit(f"the scheduler refused the manager: {answer['reason']}")
-        reconciler.start(calls, MANAGER, nonce)
+        reconciler.start(comm, MANAGER, nonce)
         while not reconciler.end_wanted and reconciler.unreachable_s < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         await reconciler.close()
         if reconciler.end_wanted:
-            await calls.leave(MANAGER, nonce, gone=True)
+            await request(comm, Handler.LEAVE, manager=MANAGER, nonce=nonce, gone=True)
     await workers.close()
 
 

@@ -7,7 +7,7 @@ import pytest
 from distributed import Event
 
 from scalable.model.overview import TaskView
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler
 from scalable.scheduler import explaining, task_views
 
 MANIFEST = """\
@@ -43,7 +43,7 @@ def fail(x):
 
 
 def view(client, key, position=None):
-    return TaskView.from_dict(client.sync(SchedulerCalls(client.scheduler).call, key, position))
+    return TaskView.from_dict(client._ask(Handler.CALL, key=key, position=position))
 
 
 def when(client, key, holds, position=None):
@@ -82,7 +82,7 @@ def test_a_running_call_and_those_that_wait_for_it_have_arguments(client):
         deadline = time.monotonic() + 60
         running = []  # an overview may be of a moment ago, when a call of another test ran
         while running != [(first.key, "held")] and time.monotonic() < deadline:
-            told = client.sync(SchedulerCalls(client.scheduler).overview)["overview"]
+            told = client._ask(Handler.OVERVIEW)["overview"]
             running = [(call["key"], call["name"]) for call in told["running"]]
             time.sleep(0.05)
         assert running == [(first.key, "held")]
@@ -119,7 +119,7 @@ def test_calls_of_an_executor_are_known_one_by_one(client, eventually):
 
         def shown():
             # The bundle of the call that has failed may still be among those that run.
-            told.update(client.sync(SchedulerCalls(client.scheduler).overview, 0))
+            told.update(client._ask(Handler.OVERVIEW, since=0))
             bundles = [c["key"] for c in told["overview"]["running"] if c["bundle"]]
             return next((v for key in bundles if (v := view(client, key)).arguments), None)
 

@@ -15,7 +15,7 @@ from scalable.client.futures import CallFuture
 from scalable.clusters.control import beyond_most
 from scalable.errors import ClusterError
 from scalable.model import PoolStatus
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.records import find
 from scalable.scaling.pool_policy import PoolDecision
 from scalable.scheduler.controller import Controller
@@ -363,7 +363,7 @@ async def test_a_full_pool_and_the_priority(on):
         await on.says(third, "priority", full + before + short_key(second.key), way)
         found = await on.client.explain("a")
         assert found.pools[0].reason == "full"
-        of_shell = await SchedulerCalls(on.client.scheduler).explain(tag="a", cluster="c")
+        of_shell = await request(on.client.scheduler, Handler.EXPLAIN, tag="a", cluster="c")
         assert of_shell["pools"][0]["advice"] == "wait, or add workers: `scalable scale c a=2`"
         assert of_shell["tasks"][0]["advice"] == of_shell["pools"][0]["advice"]
         on.scheduler.max_workers = 1

@@ -14,6 +14,7 @@ import scalable
 from scalable.clusters.control import ask, drain
 from scalable.clusters.discovery import look, workers_of
 from scalable.errors import ClusterError
+from scalable.protocol.handlers import Handler
 from scalable.records import find
 from verbs import program, up
 
@@ -152,7 +153,7 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
 
     eventually(lambda: len(names()) == len(drained) and not names() & drained, "their successors")
     with pytest.raises(ClusterError, match="is not served"):
-        ask(find(row["name"]), lambda scheduler: scheduler.end("no"))
+        ask(find(row["name"]), Handler.END, reason="no")
 
     session.kill()
     session.wait()

@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import uuid
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,7 @@ from scalable.clusters.control import ask_at
 from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec, ScalePlan
 from scalable.model.codec import encode_spec
 from scalable.protocol.credentials import new_credentials
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.providers.base import ProgramState
 from scalable.providers.registry import get_provider, provider_names, provider_traits
 from scalable.records import ClusterDirectory
@@ -137,7 +138,7 @@ def test_the_scheduler_is_reached_from_outside(place, cluster, eventually):
 
 def _status(address, pem):
     try:
-        return ask_at(address, pem, SchedulerCalls.status, 5.0)
+        return ask_at(address, pem, partial(request, handler=Handler.STATUS), 5.0)
     except (OSError, TimeoutError, ValueError):
         return None
 

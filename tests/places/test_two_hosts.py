@@ -20,7 +20,7 @@ from scalable.clusters import control
 from scalable.errors import ClusterError
 from scalable.liveness import identify_process
 from scalable.protocol import credentials
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler
 from scalable.records import find
 
 MANIFEST = """\
@@ -214,7 +214,7 @@ def test_a_certificate_that_this_machines_clock_refuses_is_named(place, monkeypa
         directory.write_scheduler({**identify_process(), "address": f"tls://127.0.0.1:{port}"})
         threading.Thread(target=shake_hands, args=(server, context), daemon=True).start()
         with pytest.raises(ClusterError, match="certificate is refused: .*not yet valid.*clock"):
-            control.ask(directory, SchedulerCalls.status, timeout_s=3.0)
+            control.ask(directory, Handler.STATUS, timeout_s=3.0)
         with (
             dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
             pytest.raises(ClusterError, match="certificate is refused: .*not yet valid.*clock"),

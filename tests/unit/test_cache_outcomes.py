@@ -1,6 +1,7 @@
 """Outcomes of remembered calls: what they say, their totals, and how clients tell of hits."""
 
 import json
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from scalable.model.cache_outcomes import (
 )
 from scalable.model.overview import Overview
 from scalable.protocol.measured import USAGE, addition, cache_addition, measured
+from scalable.protocol.operations import WIRE, WIRE_VERSION
 from scalable.runs.summary import cached_in
 from scalable.views.cluster_text import cache_in_detail, cache_in_words
 
@@ -91,11 +93,17 @@ def test_outcomes_that_say_the_same_are_joined():
 
 
 class Line:
-    """An event loop and a connection that are only looked at."""
+    """A client whose event loop and connection are only looked at."""
 
     def __init__(self):
         self.timers, self.messages = [], []
-        self.calls = FoundCalls(lambda _, tell: self.timers.append(tell), self.messages.append)
+        self.loop = SimpleNamespace(
+            add_callback=lambda call, *args: call(*args),
+            call_later=lambda _, tell: self.timers.append(tell),
+        )
+        self._scheduler_identity = {WIRE: WIRE_VERSION}
+        self._send_to_scheduler = self.messages.append
+        self.calls = FoundCalls(self)
 
 
 def test_hits_of_a_client_are_told_together():

@@ -24,7 +24,7 @@ from scalable.errors import ClusterError
 from scalable.model.clusters import PoolStatus, pools_from_dict
 from scalable.model.overview import Overview
 from scalable.protocol.credentials import security_of
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.pools import only_tag, wanted_counts
 from scalable.protocol.streams import listens
 from scalable.records import AccessFile, find_access
@@ -104,9 +104,8 @@ class AttachedCluster(DisplayedCluster, Cluster):
         """
         return cls(find_access(name), asynchronous=asynchronous, loop=loop)
 
-    @property
-    def _calls(self) -> SchedulerCalls:
-        return SchedulerCalls(self.scheduler_comm)
+    async def _request(self, handler: Handler, **arguments: Any) -> Any:
+        return await request(self.scheduler_comm, handler, **arguments)
 
     async def _start(self) -> None:
         # Cluster._start is not called: it subscribes under a name that all connections would share.
@@ -126,7 +125,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
                 hint=f"`scalable status {self.name}` shows the state of the cluster",
             ) from error
         if "dashboard" in identity.get("services", ()):
-            self._live_page = await self._calls.live_page()
+            self._live_page = await self._request(Handler.LIVE_PAGE)
         self.scheduler_info = identity
         self._looked_at = time.monotonic()
         self.status = Status.running
@@ -202,7 +201,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
 
     async def refresh(self) -> dict[str, PoolStatus]:
         """Fetch the counts of the pools from the scheduler, and return them."""
-        pools = pools_from_dict(await self._calls.pools())
+        pools = pools_from_dict(await self._request(Handler.POOLS))
         self._pools = {tag: pool for tag, pool in pools.items() if tag}
         return self._pools
 
@@ -227,7 +226,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
         pools = await self.refresh()
         counts = {t: max(0, pools[t].wanted - n) for t, n in gone.items() if t in pools}
         if counts:
-            await self._calls.scale(counts)
+            await self._request(Handler.SCALE, counts=counts)
 
     def get_client(self) -> Any:
         """Return the current client if it belongs to this object, or a new `ScalableClient`."""
@@ -245,7 +244,8 @@ class AttachedCluster(DisplayedCluster, Cluster):
         source, reason
             Origin (``plan``, ``manual`` or ``decision``) and reason of the change, for the record.
         """
-        return self.sync(self._calls.scale, counts, source=source, reason=reason)
+        wanted = {"counts": dict(counts), "source": source, "reason": reason}
+        return self.sync(self._request, Handler.SCALE, **wanted)
 
     def apply(self, decision: ScaleDecision) -> Any:
         """Apply the decision of a scaler, as :meth:`PoolCluster.apply` does.
@@ -256,11 +256,12 @@ class AttachedCluster(DisplayedCluster, Cluster):
             ``before`` and ``after``: counts by tag.
         """
         return self.sync(
-            self._calls.apply,
-            decision.workers_to_add,
-            decision.workers_to_remove,
-            decision.active_workers,
-            decision.reasoning,
+            self._request,
+            Handler.APPLY,
+            add=dict(decision.workers_to_add),
+            remove=dict(decision.workers_to_remove),
+            active=dict(decision.active_workers),
+            reason=decision.reasoning,
         )
 
     def adapt(  # type: ignore[override]
@@ -298,21 +299,22 @@ class AttachedCluster(DisplayedCluster, Cluster):
         if tag is None:
             tag = only_tag(self.tags, "adapt(tag, minimum, maximum)")
         most = None if maximum == math.inf else maximum
-        return self.sync(self._calls.adapt, tag, minimum, most, enabled=enabled, **options)
+        bounds = {"tag": tag, "minimum": minimum, "maximum": most}
+        return self.sync(self._request, Handler.ADAPT, **bounds, enabled=enabled, **options)
 
     def status_now(self) -> dict[str, Any]:
         """Fetch the state of the cluster, its pools, managers and costs from the scheduler."""
-        answer: dict[str, Any] = self.sync(self._calls.status)
+        answer: dict[str, Any] = self.sync(self._request, Handler.STATUS)
         return answer
 
     async def _present(self) -> Overview | None:
         """Fetch the current overview from the scheduler (see :meth:`overview`)."""
-        answer = await asyncio.wait_for(self._calls.overview(fresh_s=NOW_S), ANSWER_S)
+        answer = await asyncio.wait_for(self._request(Handler.OVERVIEW, fresh_s=NOW_S), ANSWER_S)
         return Overview.from_dict(answer["overview"])
 
     def set_budget(self, amount: float) -> Any:
         """Set the cluster's budget; see :meth:`scalable.ScalableSession.set_budget`."""
-        return self.sync(self._calls.set_budget, amount)
+        return self.sync(self._request, Handler.SET_BUDGET, amount=amount)
 
     async def run_files(self, known: Mapping[str, int], *, costs: bool = False) -> dict[str, Any]:
         """Return the run's name, and the content of its files beyond the sizes in ``known``.
@@ -325,11 +327,13 @@ class AttachedCluster(DisplayedCluster, Cluster):
             When the scheduler does not answer, or does not record a run.
         """
         try:
-            return await self._calls.run_files(known, costs=costs)
+            asked = {"known": dict(known), "costs": costs}
+            answer: dict[str, Any] = await self._request(Handler.RUN_FILES, **asked)
         except (OSError, TimeoutError, ValueError) as error:
             raise ClusterError(
                 f"could not fetch the record of cluster {self.name!r}: {error}"
             ) from error
+        return answer
 
     def delete(self) -> Any:
         """Delete the cluster with its workers, managers, scheduler and record."""
@@ -337,7 +341,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
 
     async def _delete(self) -> None:
         logger.debug("requesting cluster %s to stop", self.name)
-        await self._calls.end("it was stopped on request")
+        await self._request(Handler.END, reason="it was stopped on request")
         deadline = time.monotonic() + DELETE_TIMEOUT_S
         while await self._answers():
             if time.monotonic() > deadline:

@@ -62,12 +62,8 @@ OTHERS: Final = ("(other names)", "")
 class FoundCalls:
     """Counter of a client's cache hits, reported to the scheduler at most once a second."""
 
-    def __init__(
-        self,
-        later: Callable[[float, Callable[[], None]], None],
-        send: Callable[[dict[str, Any]], None],
-    ) -> None:
-        self._later, self._send = later, send
+    def __init__(self, client: HookedClient) -> None:
+        self._client = client
         self._lock = threading.Lock()
         #: Number of hits, and seconds that they saved, by name and tag.
         self._groups: dict[tuple[str, str], tuple[int, float]] = {}
@@ -81,15 +77,18 @@ class FoundCalls:
             calls, saved = self._groups.get(told_as, (0, 0.0))
             self._groups[told_as] = calls + 1, saved + saved_s
         if is_first:
-            self._later(TELL_AFTER_S, self.tell)
+            loop: Any = self._client.loop
+            loop.add_callback(loop.call_later, TELL_AFTER_S, self.tell)
 
     def tell(self) -> None:
         """Send the counted hits to the scheduler. Runs in the client's event loop."""
         with self._lock:
             groups, self._groups = self._groups, {}
-        if groups:
+        # A scheduler of another kind, or of an earlier version, cannot handle the message.
+        if groups and facts_of(self._client).get(WIRE):
             calls = [[*place, *group] for place, group in groups.items()]
-            self._send({"op": FOUND, "calls": calls})
+            with suppress(CommClosedError):  # between two connections: it would not be read
+                send_to_scheduler(self._client, {"op": FOUND, "calls": calls})
 
 
 #: Largest size in bytes of a result that the client itself reads. A worker reads larger ones.
@@ -115,7 +114,7 @@ class TaskCache:
     def __init__(self, client: HookedClient, settings: CacheSettings | None) -> None:
         # Without ``settings``, those of the scheduler apply.
         self._client, self._given = client, settings
-        self._hits = FoundCalls(self._call_later, self._send)
+        self._hits = FoundCalls(client)
         #: Report the counted cache hits to the scheduler.
         self.report = self._hits.tell
         self._keys = KeyMaker(result_of)
@@ -135,16 +134,6 @@ class TaskCache:
     def _is_remote(self) -> bool:
         """Return whether there are workers without the client's file system."""
         return bool(facts_of(self._client).get(CARRIES))
-
-    def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        loop: Any = self._client.loop
-        loop.add_callback(loop.call_later, seconds, function)
-
-    def _send(self, message: dict[str, Any]) -> None:
-        # A scheduler of another kind, or of an earlier version, cannot handle the message.
-        if facts_of(self._client).get(WIRE):
-            with suppress(CommClosedError):  # between two connections: it would not be read
-                send_to_scheduler(self._client, message)
 
     def _warn(self, kind: str, about: str, message: object) -> None:
         if (kind, about) not in self._told:

@@ -15,7 +15,7 @@ from scalable.client.own_code import Snapshot, names_of, note_code, own_code, ow
 from scalable.dask_compat.client import facts_of, send_to_scheduler
 from scalable.errors import ClusterError
 from scalable.protocol.code import STRICT, CodeTable, ImageVersions, parts_of
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.importing import here
 from scalable.protocol.operations import CARRIES, CODE, VERSIONS, WIRE, other_wire
 
@@ -108,10 +108,11 @@ class CodeUpload:
 
     async def _send_archive(self, snapshot: Snapshot) -> None:
         """Send the parts of the snapshot's archive that the scheduler does not have."""
-        calls, digest = SchedulerCalls(self._client.scheduler), snapshot.about.digest
-        parts = parts_of(snapshot.data)
+        digest, parts = snapshot.about.digest, parts_of(snapshot.data)
+        archive = {"digest": digest, "parts": len(parts)}
         for number, part in enumerate(parts):
-            if await calls.take_files(digest, number, len(parts), bytes(part)):
+            sent = {**archive, "part": number, "data": bytes(part)}
+            if await request(self._client.scheduler, Handler.TAKE_FILES, **sent):
                 logger.debug("the scheduler has archive %s after part %d", digest, number)
                 return
 

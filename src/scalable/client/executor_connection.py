@@ -30,7 +30,7 @@ from scalable.dask_compat.client import (
 )
 from scalable.errors import ClusterError
 from scalable.protocol.failures import LostWorkers, OutOfMemory, WalltimeReached
-from scalable.protocol.handlers import Handler, SchedulerCalls
+from scalable.protocol.handlers import Handler, LossReason, request
 from scalable.protocol.lending import Lender, made_calls
 from scalable.protocol.messages import Pickled, Reference
 from scalable.protocol.operations import (
@@ -263,12 +263,12 @@ class ExecutorConnection:
             return error
         lost = str(getattr(error.last_worker, "name", ""))
         try:
-            reasons = await SchedulerCalls(self._client.scheduler).reasons_of_loss(
-                key, [lost] if lost else []
-            )
+            asked = {"key": key, "workers": [lost] if lost else []}
+            rows = await request(self._client.scheduler, Handler.REASONS_OF_LOSS, **asked)
         except (OSError, TimeoutError) as problem:
             logger.debug("could not find out why %s was lost: %r", key, problem)
             return error
+        reasons = [LossReason(*row) for row in rows]
         name = error.task if error.task != key else key_split(key)
         last, allowed = error.last_worker, error.allowed_failures
         if reasons and all(known.memory for known in reasons):
@@ -314,7 +314,8 @@ class ExecutorConnection:
         """Return Dask options that restrict an upload to some workers. Empty means any worker."""
         if self._slots is None:  # the scheduler may be one without our plugins
             return {}
-        places = await SchedulerCalls(self._client.scheduler).upload_places(tag, int(sizeof(value)))
+        asked = {"tag": tag, "nbytes": int(sizeof(value))}
+        places = await request(self._client.scheduler, Handler.UPLOAD_PLACES, **asked)
         return {"workers": places, "timeout": PLACE_TIMEOUT_S} if places else {}
 
     def wait_for(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -29,7 +29,7 @@ from scalable.client.futures import CallFuture
 from scalable.dask_compat.client import KeptResult, facts_of, failed_task, state_of
 from scalable.errors import ClusterError
 from scalable.protocol.code import ImageVersions, in_image, is_own, locate, reword
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.messages import restored, why_not_sendable
 from scalable.protocol.operations import VERSIONS, WIRE
 from scalable.units import seconds_of
@@ -140,7 +140,7 @@ async def _failures_of(client: Client, futures: list[KeptFuture]) -> Mapping[Any
     facts: list[Mapping[str, Any]] = [{} for _ in keys]
     if facts_of(client).get(WIRE):
         try:
-            facts = await SchedulerCalls(client.scheduler).failures(keys)
+            facts = await request(client.scheduler, Handler.FAILURES, keys=keys)
         except OSError as problem:
             logger.debug("could not describe the failures of %d tasks: %r", len(keys), problem)
     found = {}
@@ -514,11 +514,12 @@ class Sweep:
 
     async def _measured(self, keys: list[Any]) -> dict[Any, Any]:
         """Return the measurements of finished tasks by key."""
-        calls = SchedulerCalls(self._client.scheduler)
+        scheduler = self._client.scheduler
         found: dict[Any, Any] = {}
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
-            rows = await asyncio.gather(*(calls.profile(key) for key in some))
+            asked = (request(scheduler, Handler.PROFILE, key=key) for key in some)
+            rows = await asyncio.gather(*asked)
             found |= dict(zip(some, rows, strict=True))
         return found
 

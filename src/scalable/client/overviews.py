@@ -14,7 +14,7 @@ from tornado.ioloop import PeriodicCallback
 from scalable.client.futures import CallFuture, ended_facts, unsent_facts
 from scalable.errors import ClusterError
 from scalable.model.overview import Overview
-from scalable.protocol.handlers import Handler, SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.operations import CONTROLLER
 from scalable.views.explanation import Explanation, Explanations, State, TaskFacts, explain_task
 from scalable.views.notebooks import render_cluster
@@ -161,7 +161,7 @@ async def _ask(client: Client) -> Overview | None:
     scheduler = client.scheduler
     if scheduler is None or not await scheduler.get_metadata(keys=[CONTROLLER], default=False):
         return None
-    answer = await SchedulerCalls(scheduler).overview(fresh_s=NOW_S)
+    answer = await request(scheduler, Handler.OVERVIEW, fresh_s=NOW_S)
     return Overview.from_dict(answer["overview"])
 
 
@@ -188,7 +188,7 @@ async def _asked(client: Client, **named: Any) -> Explanations:
     scheduler: Any = client.scheduler
     if not await scheduler.get_metadata(keys=[CONTROLLER], default=False):
         raise ClusterError("the scheduler of this cluster cannot explain tasks")
-    return Explanations.from_dict(await getattr(scheduler, Handler.EXPLAIN)(**named))
+    return Explanations.from_dict(await request(scheduler, Handler.EXPLAIN, **named))
 
 
 def explain_executors(client: Client, future: CallFuture) -> Explanation:

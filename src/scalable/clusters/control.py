@@ -12,15 +12,17 @@ from typing import Any, TypeVar
 from scalable.errors import ClusterError
 from scalable.liveness import is_alive, place_of
 from scalable.protocol.addresses import is_loopback
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.records import ClusterDirectory, find, status_of
 from scalable.views.explanation import Explanations
 
 logger = logging.getLogger("scalable.clusters")
 
 _Answer = TypeVar("_Answer")
+#: Coroutine function that makes requests to a scheduler, an ``rpc`` object or like it.
+Question = Callable[[Any], Coroutine[Any, Any, _Answer]]
 
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_S = 10.0
 #: Timeout in seconds if a scheduler listens only on another machine's loopback. That machine may be
 #: a container that shares this machine's network.
 ELSEWHERE_TIMEOUT_S = 2.0
@@ -29,12 +31,16 @@ SHOWN_TIMEOUT_S, SHOWN_POLL_S = 5.0, 0.05
 
 
 def ask(
-    directory: ClusterDirectory,
-    question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
-    *,
-    timeout_s: float = ANSWER_TIMEOUT_S,
+    directory: ClusterDirectory, handler: Handler, *, timeout_s: float = ANSWER_S, **arguments: Any
+) -> Any:
+    """Return the answer of a cluster's scheduler. Raises the errors of :func:`with_scheduler`."""
+    return with_scheduler(directory, lambda comm: request(comm, handler, **arguments), timeout_s)
+
+
+def with_scheduler(
+    directory: ClusterDirectory, question: Question[_Answer], timeout_s: float = ANSWER_S
 ) -> _Answer:
-    """Send a request to a cluster's scheduler, and return the answer within ``timeout_s``.
+    """Return the result of ``question`` within ``timeout_s``, given a cluster's scheduler.
     Raise ClusterError if the scheduler does not answer in time, or the cluster has stopped.
     """
     from scalable.protocol.credentials import certificate_fault
@@ -86,11 +92,9 @@ def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]
 
 
 def _ask_session(
-    directory: ClusterDirectory,
-    question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
-    timeout_s: float,
+    directory: ClusterDirectory, question: Question[_Answer], timeout_s: float
 ) -> _Answer:
-    """Send a request to the scheduler in a session's process. Raises the errors of :func:`ask`."""
+    """Ask the scheduler in a session's process. Raises the errors of :func:`with_scheduler`."""
     name, known = directory.record().name, directory.scheduler() or {}
     refuse_gone(directory)
     pid, path = known.get("pid"), known.get("socket")
@@ -104,7 +108,7 @@ def _ask_session(
     from scalable.protocol.private_socket import SocketComm
 
     try:
-        return _run(lambda: question(SchedulerCalls(SocketComm(Path(path)))), timeout_s)
+        return _run(lambda: question(SocketComm(Path(path))), timeout_s)
     except (OSError, TimeoutError, ValueError) as error:
         directory.record()  # raises the error of a session that has just ended
         here = is_alive(known) is not None
@@ -118,7 +122,7 @@ def _ask_session(
 def ask_at(
     address: str,
     pem: Mapping[str, str],
-    question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
+    question: Question[_Answer],
     timeout_s: float,
     connect_s: float | None = None,
 ) -> _Answer:
@@ -132,7 +136,7 @@ def ask_at(
         async with rpc(
             address, timeout=connect_s or 0.8 * timeout_s, connection_args=arguments_of
         ) as scheduler:
-            return await question(SchedulerCalls(scheduler))
+            return await question(scheduler)
 
     return _run(call, timeout_s)
 
@@ -191,7 +195,7 @@ def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[st
     The cluster's status has the new counts then, unless others change them at the same time.
     """
     directory = find(name)
-    answer = ask(directory, lambda scheduler: scheduler.scale(counts))
+    answer = ask(directory, Handler.SCALE, counts=dict(counts))
     deadline = time.monotonic() + SHOWN_TIMEOUT_S
     while not _shows(directory.status(), answer["after"]):
         if time.monotonic() > deadline:
@@ -208,7 +212,7 @@ def _shows(status: Mapping[str, Any] | None, counts: Mapping[str, int]) -> bool:
 
 def set_budget(name: str, amount: float) -> dict[str, Any]:
     """Set the budget of a running cluster, and return its costs (empty without prices)."""
-    return ask(find(name), lambda scheduler: scheduler.set_budget(amount))
+    return dict(ask(find(name), Handler.SET_BUDGET, amount=amount))
 
 
 def drain(name: str, workers: Iterable[str]) -> None:
@@ -217,7 +221,7 @@ def drain(name: str, workers: Iterable[str]) -> None:
     """
     directory = find(name)
     reasons = dict.fromkeys(workers, f"requested by {directory.record().owner}")
-    ask(directory, lambda scheduler: scheduler.drain(reasons))
+    ask(directory, Handler.DRAIN, workers=reasons)
 
 
 # Explanations -------------------------------------------------------------------------------------
@@ -229,6 +233,5 @@ def explain(name: str, about: str | None = None) -> Explanations:
     task name, or None for everything that waits. Raise ClusterError if nothing matches or answers.
     """
     directory = find(name)
-    cluster = directory.record().name
-    answer = ask(directory, lambda scheduler: scheduler.explain(name=about, cluster=cluster))
+    answer = ask(directory, Handler.EXPLAIN, name=about, cluster=directory.record().name)
     return Explanations.from_dict(answer)

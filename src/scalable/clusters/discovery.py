@@ -13,12 +13,12 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
-from scalable.clusters.control import ask
+from scalable.clusters.control import ask, with_scheduler
 from scalable.clusters.remote import ask_places
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.model import ClusterStatus
 from scalable.model.overview import Events, Overview, WorkerOverview
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.providers.registry import provider_class, provider_names
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 
@@ -122,10 +122,10 @@ def status(name: str) -> ClusterStatus:
     answer = None
     try:
         if on_disk.embedded:  # the status on disk is the session's, without its tasks
-            told = ask(directory, SchedulerCalls.overview, timeout_s=STATUS_TIMEOUT_S)
+            told = ask(directory, Handler.OVERVIEW, timeout_s=STATUS_TIMEOUT_S)
             counts = Overview.from_dict(told["overview"]).counts
             return replace(on_disk, tasks=asdict(counts))
-        answer = ask(directory, SchedulerCalls.status, timeout_s=STATUS_TIMEOUT_S)
+        answer = ask(directory, Handler.STATUS, timeout_s=STATUS_TIMEOUT_S)
     except ClusterError as error:
         logger.debug("using the last written status of %s: %s", name, error)
     return status_of(directory, time.time(), answer)
@@ -299,24 +299,23 @@ def look(name: str, since: int = 0) -> tuple[Overview, Events]:
     ``since`` is the number of the last known event, 0 for all events. Raise ClusterError if no
     cluster matches or answers.
     """
-    answer = ask(find(name), lambda scheduler: scheduler.overview(since, SHOWN_KINDS))
+    answer = ask(find(name), Handler.OVERVIEW, since=since, kinds=SHOWN_KINDS)
     return Overview.from_dict(answer["overview"]), Events.from_dict(answer["events"])
 
 
 def workers_of(name: str, tag: str | None = None) -> list[WorkerOverview]:
     """Return the workers of a running cluster, at most 1,000."""
-    directory = find(name)
 
-    async def page_by_page(scheduler: SchedulerCalls) -> list[WorkerOverview]:
+    async def page_by_page(scheduler: Any) -> list[WorkerOverview]:
         found: list[WorkerOverview] = []
         while len(found) < MOST_WORKERS:
-            answer = await scheduler.workers(tag, len(found))
+            answer = await request(scheduler, Handler.WORKERS, tag=tag, first=len(found))
             found += map(WorkerOverview.from_dict, answer["workers"])
             if not answer["workers"] or len(found) >= answer["total"]:
                 break
         return found[:MOST_WORKERS]
 
-    return ask(directory, page_by_page)
+    return with_scheduler(find(name), page_by_page)
 
 
 def running_clusters() -> RunningClusters:

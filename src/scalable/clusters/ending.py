@@ -28,7 +28,7 @@ from scalable.errors import (
 from scalable.files import read_private
 from scalable.liveness import SILENCE_S, end_process, is_alive, place_of
 from scalable.model import ClusterRecord, ClusterStatus
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler
 from scalable.providers.registry import get_provider, machine_providers, provider_names
 from scalable.records import RECORD, ClusterDirectory, all_directories, find
 from scalable.records.directory import MANAGER, OWNER
@@ -119,10 +119,6 @@ def _refuse_embedded(directory: ClusterDirectory, record: ClusterRecord) -> None
     )
 
 
-def _report_gone(directory: ClusterDirectory, manager: str, nonce: str) -> None:
-    control.ask(directory, lambda scheduler: scheduler.leave(manager, nonce, gone=True))
-
-
 def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: ClusterError) -> None:
     """Log why a cluster can be deleted without its scheduler's answer, or raise ClusterError."""
     known = directory.scheduler() or {}
@@ -150,10 +146,10 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
     known = directory.scheduler()
     if known is None:
         return
-    control.ask(directory, lambda scheduler: scheduler.end("it was stopped on request"))
+    control.ask(directory, Handler.END, reason="it was stopped on request")
     for manager, its in directory.managers().items():
         if is_alive(its) is False:  # the scheduler would wait for it in vain
-            _report_gone(directory, manager, its.get("nonce", ""))
+            control.ask(directory, Handler.LEAVE, manager=manager, nonce=its.get("nonce", ""))
     deadline = time.monotonic() + ORDERLY_TIMEOUT_S
     # Wait for the process itself: its directory is removed a moment before it exits.
     while is_alive(known) is not False and time.monotonic() < deadline:
@@ -314,7 +310,7 @@ def _why_silent(
         return None  # if it is negative, the other machine's clock is ahead: this proves nothing
     if not record.embedded:
         try:
-            control.ask(directory, SchedulerCalls.status, timeout_s=ANSWER_TIMEOUT_S)
+            control.ask(directory, Handler.STATUS, timeout_s=ANSWER_TIMEOUT_S)
         except ClusterError as error:
             logger.debug("the scheduler of %s: %s", record.name, error)
         else:

@@ -31,7 +31,7 @@ from scalable.manager.reconciler import Reconciler
 from scalable.model import DeploymentSpec, names
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.credentials import certificate_fault, security_of
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.pools import Attachment
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, find_access
@@ -156,17 +156,16 @@ class ManagerProcess:
         async with rpc(
             config.address, timeout=CONNECT_TIMEOUT_S, connection_args=arguments
         ) as comm:
-            calls = SchedulerCalls(comm)
-            await self._attach(calls)
+            await self._attach(comm)
             try:
-                await self._begin(calls)
+                await self._begin(comm)
             except BaseException:
                 # Otherwise the scheduler would rely on this manager until its lease expires.
-                await _quietly(calls, config.manager, self.nonce, gone=True)
+                await _quietly(comm, config.manager, self.nonce, gone=True)
                 raise
-            return await self._stay(calls)
+            return await self._stay(comm)
 
-    async def _begin(self, calls: SchedulerCalls) -> None:
+    async def _begin(self, comm: Any) -> None:
         config = self.config
         # Only after attaching: if two managers attach at once, the refused one leaves no files.
         private_directory(config.directory)
@@ -181,7 +180,7 @@ class ManagerProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
-        self._reconciler.start(calls, config.manager, self.nonce)
+        self._reconciler.start(comm, config.manager, self.nonce)
         self._reconciler.wake()
 
     def _site(self) -> ManagerSite:
@@ -212,7 +211,7 @@ class ManagerProcess:
             )
         return address
 
-    async def _attach(self, calls: SchedulerCalls) -> None:
+    async def _attach(self, comm: Any) -> None:
         config, spec = self.config, self.config.spec
         traits = provider_traits(spec.provider_name)
         attachment = Attachment(
@@ -228,20 +227,22 @@ class ManagerProcess:
             pools={tag: _shape(part) for tag, part in spec.components.items()},
             prices=worker_prices(spec),
         )
+
+        async def attach(**more: Any) -> Any:
+            attaching = request(comm, Handler.ATTACH, **attachment.to_message(), **more)
+            return await asyncio.wait_for(attaching, ATTACH_TIMEOUT_S)
+
         try:
-            answer = await asyncio.wait_for(calls.attach(attachment), ATTACH_TIMEOUT_S)
+            answer = await attach()
             logger.debug("manager %s requested to attach: %s", config.manager, answer)
             holder = answer["holder"]
             if holder is not None and is_alive(holder["identity"]) is False:
-                answer = await asyncio.wait_for(
-                    calls.attach(attachment, instead_of=holder["nonce"]),
-                    ATTACH_TIMEOUT_S,
-                )
+                answer = await attach(instead_of=holder["nonce"])
             if config.replaceable and answer["holder"] is not None:
                 logger.info("manager %r waits: %s", config.manager, answer["reason"])
             while config.replaceable and answer["holder"] is not None:
                 await asyncio.sleep(TURN_POLL_S)
-                answer = await asyncio.wait_for(calls.attach(attachment), ATTACH_TIMEOUT_S)
+                answer = await attach()
         except (OSError, TimeoutError) as error:
             raise ClusterError(
                 f"the scheduler of cluster {config.cluster_name!r} does not answer at "
@@ -267,7 +268,7 @@ class ManagerProcess:
         else:
             logger.info("manager %r exits at once", self.config.manager)
 
-    async def _stay(self, calls: SchedulerCalls) -> int:
+    async def _stay(self, comm: Any) -> int:
         reconciler, told = self._reconciler, False
         while True:
             await asyncio.sleep(LEAVE_POLL_S)
@@ -276,7 +277,7 @@ class ManagerProcess:
                 return TERMINATED
             if self._leaving and not told:
                 told = True
-                await _quietly(calls, self.config.manager, self.nonce, gone=False)
+                await _quietly(comm, self.config.manager, self.nonce, gone=False)
             if reconciler.replaced:
                 reconciler.abandon()
                 raise ClusterError(f"another process is manager {self.config.manager!r} now")
@@ -292,7 +293,7 @@ class ManagerProcess:
                 logger.info("cluster %r is stopping", self.config.cluster_name)
             if done or reconciler.end_wanted or self._leaving > 1:
                 await reconciler.close()
-                await _quietly(calls, self.config.manager, self.nonce, gone=True)
+                await _quietly(comm, self.config.manager, self.nonce, gone=True)
                 # They contain credentials and are not needed any more.
                 shutil.rmtree(self.config.directory / COMPONENTS, ignore_errors=True)
                 for file in self.config.directory.glob("*.json"):
@@ -300,10 +301,11 @@ class ManagerProcess:
                 return 0
 
 
-async def _quietly(calls: SchedulerCalls, manager: str, nonce: str, *, gone: bool) -> None:
+async def _quietly(comm: Any, manager: str, nonce: str, *, gone: bool) -> None:
     """Report that a manager leaves. Only warn if the scheduler does not answer."""
     try:
-        await asyncio.wait_for(calls.leave(manager, nonce, gone=gone), ATTACH_TIMEOUT_S)
+        leave = request(comm, Handler.LEAVE, manager=manager, nonce=nonce, gone=gone)
+        await asyncio.wait_for(leave, ATTACH_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
         logger.warning("could not notify the scheduler that this manager leaves: %s", error)
 

@@ -14,17 +14,18 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from scalable import settings
-from scalable.clusters.control import ask, ask_at
+from scalable.clusters.control import ask, ask_at, with_scheduler
 from scalable.errors import ClusterError, ProviderError, RunError
 from scalable.files import private_directory, write_private
 from scalable.liveness import is_alive
 from scalable.model import ClusterRecord, names
 from scalable.protocol.addresses import LOOPBACK
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.providers.base import ProgramState, RemotePlace
 from scalable.providers.registry import get_provider, provider_names, provider_traits
 from scalable.records import ClusterDirectory
@@ -120,7 +121,8 @@ class RemoteCluster(ClusterDirectory):
 
     def _ask(self, address: str) -> None:
         try:
-            self._said = ask_at(address, self.pem(), SchedulerCalls.status, STATUS_TIMEOUT_S)
+            status = partial(request, handler=Handler.STATUS)
+            self._said = ask_at(address, self.pem(), status, STATUS_TIMEOUT_S)
             self._answered_at = time.monotonic()
         except (OSError, TimeoutError, ValueError) as error:
             logger.debug("the scheduler of %s returns no status: %s", self.id, error)
@@ -185,8 +187,10 @@ class RemoteCluster(ClusterDirectory):
         runs = settings.runs_dir().absolute()
         try:
             with self.locked():  # two processes that copy at once would write the rows twice
-                path = ask(
-                    self, lambda calls: copy_run(calls.run_files, runs), timeout_s=RUN_TIMEOUT_S
+                path = with_scheduler(
+                    self,
+                    lambda comm: copy_run(partial(request, comm, Handler.RUN_FILES), runs),
+                    RUN_TIMEOUT_S,
                 )
         except (ClusterError, OSError, ValueError, AttributeError) as error:
             logger.debug("could not copy the run of %s: %s", self.id, error)
@@ -391,12 +395,9 @@ PULL_TIMEOUT_S = 60.0
 LAST_TIMEOUT_S = 10.0
 
 
-class Read(Protocol):
-    """Coroutine function that returns a run's name and the additions to its files."""
-
-    def __call__(
-        self, known: Mapping[str, int], *, costs: bool = False
-    ) -> Awaitable[Mapping[str, Any]]: ...
+#: Coroutine function that returns a run's name and the additions to its files, given their
+#: ``known`` sizes, and whether it writes the ``costs`` so far before that.
+Read: TypeAlias = Callable[..., Awaitable[dict[str, Any]]]
 
 
 async def copy_run(read: Read, parent: Path) -> Path:
@@ -404,8 +405,9 @@ async def copy_run(read: Read, parent: Path) -> Path:
     path: Path | None = None
     while True:
         # Only the first answer adds rows about costs, or there would always be new ones.
-        answer = await read({}, costs=True) if path is None else await read(_sizes(path))
-        first, path = path is None, parent / names.FILE_NAME.require(str(answer["run"]))
+        first = path is None
+        answer = await read(known={} if path is None else _sizes(path), costs=first)
+        path = parent / names.FILE_NAME.require(str(answer["run"]))
         if first and path.is_dir():
             continue  # existing data need not be sent
         private_directory(path)
@@ -427,7 +429,7 @@ class StreamCopy:
     async def pull(self, read: Read, *, costs: bool = False) -> None:
         """Append the rows since the last call. ``costs`` adds rows for the costs so far."""
         while True:
-            files = (await read(self._sizes, costs=costs))["files"]
+            files = (await read(known=self._sizes, costs=costs))["files"]
             costs = False
             added = {name: data for name, data in files.items() if name in self._sizes and data}
             for name, data in added.items():
@@ -490,7 +492,7 @@ def flush_run(directory: ClusterDirectory) -> None:
     try:
         known = {} if run is None else _sizes(Path(run))
         if known:  # there is a record on this machine
-            ask(directory, lambda calls: calls.run_files(known, costs=True))
+            ask(directory, Handler.RUN_FILES, known=known, costs=True)
     except (ClusterError, OSError) as error:
         logger.debug("could not write the last rows of %s: %s", directory.id, error)
 

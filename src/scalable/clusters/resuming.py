@@ -12,7 +12,7 @@ from scalable.clusters.ending import clear_away, why_ended
 from scalable.clusters.specs import stored_spec
 from scalable.errors import ClusterError
 from scalable.liveness import is_alive, place_of
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory, all_directories, find, status_of, unreadable
 from scalable.records.directory import UNNAMED
@@ -131,7 +131,7 @@ def _reports(directory: ClusterDirectory, manager: str) -> bool:
     began = time.monotonic()
     while True:
         waited_s = time.monotonic() - began
-        rows = ask(directory, SchedulerCalls.status)["managers"]
+        rows = ask(directory, Handler.STATUS)["managers"]
         row = next((row for row in rows if row["id"] == manager), None)
         if row is None or row["state"] == "lost":
             return False

@@ -145,13 +145,3 @@ class ManagedSpecCluster(SpecCluster):
     @workers.setter
     def workers(self, _: Mapping[Any, Any]) -> None:
         pass  # SpecCluster's constructor sets an empty dictionary
-
-
-def memory_per_worker(cluster: SpecCluster) -> int:
-    """Return the memory in bytes of each worker that a cluster adds."""
-    return int(cluster._memory_per_worker())  # noqa: SLF001
-
-
-def threads_per_worker(cluster: SpecCluster) -> int:
-    """Return the number of threads of each worker that a cluster adds."""
-    return int(cluster._threads_per_worker())  # noqa: SLF001

@@ -15,10 +15,9 @@ from distributed.batched import BatchedSend
 from distributed.comm.core import Comm, CommClosedError
 from distributed.core import Status
 from distributed.protocol.pickle import dumps
-from distributed.protocol.serialize import Serialize, Serialized, deserialize
+from distributed.protocol.serialize import Serialized, deserialize
 from distributed.scheduler import TaskState, WorkerState, heartbeat_interval
 from distributed.stealing import fast_tasks
-from sortedcontainers import SortedDict, SortedItemsView, SortedValuesView
 
 from scalable.protocol.operations import LEFT, WIRE
 
@@ -77,11 +76,6 @@ def never_steal(task: TaskState) -> None:
 def never_compute_again(task: TaskState) -> None:
     """Make Dask report a lost result to clients instead of running the task again."""
     task.run_spec = None
-
-
-def count_tasks_without_worker(scheduler: Scheduler) -> int:
-    """Return the number of ready tasks for which no worker fits or all workers are busy."""
-    return len(scheduler.unrunnable) + len(scheduler.queued)
 
 
 def tasks_no_worker_takes(scheduler: Scheduler) -> list[TaskState]:
@@ -174,7 +168,9 @@ async def ask_task_states(
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
         return None
-    status, states = plain_value(answer["result"])
+    answered = answer["result"]  # serialized, unless the worker is in this process
+    is_sent = isinstance(answered, Serialized)
+    status, states = deserialize(answered.header, answered.frames) if is_sent else answered.data
     return status, states
 
 
@@ -192,26 +188,6 @@ def _asking() -> bytes:
     return bytes(dumps(states))
 
 
-def plain_value(value: Any) -> Any:
-    """Return a worker's value, deserialized if the scheduler keeps it serialized."""
-    if isinstance(value, Serialized):
-        return deserialize(value.header, value.frames)
-    return value.data if isinstance(value, Serialize) else value
-
-
-#: Milliseconds between two of Dask's checks of the scheduler's process, which count its open files
-#: (at least one per connection), and between two checks whether all workers are idle. Dask's
-#: defaults are 500 and 250 ms.
-_PAUSES_MS = {"monitor": 2000, "idle-timeout": 1000}
-
-
-def look_seldom(scheduler: Scheduler) -> None:
-    """Reduce how often Dask runs the checks that are slow with thousands of workers."""
-    for name, pause_ms in _PAUSES_MS.items():
-        if (callback := scheduler.periodic_callbacks.get(name)) is not None:
-            callback.callback_time = max(callback.callback_time, pause_ms)
-
-
 def heartbeat_pause_s(workers: int) -> float:
     """Return the seconds between a worker's heartbeats, given the number of workers."""
     return heartbeat_interval(workers)
@@ -222,11 +198,6 @@ def startstops(details: Mapping[str, Any]) -> Any:
     return details.get("startstops")
 
 
-def http_application(scheduler: Any) -> Any:
-    """Return the Tornado application of a scheduler's or worker's HTTP server."""
-    return scheduler.http_application
-
-
 def keep_logs(scheduler: Any, logger: logging.Logger) -> None:
     """Add a logger's messages to the scheduler's logs, which clients can read."""
     logger.addHandler(scheduler._deque_handler)  # noqa: SLF001
@@ -235,45 +206,8 @@ def keep_logs(scheduler: Any, logger: logging.Logger) -> None:
 # Connected workers --------------------------------------------------------------------------------
 
 
-class _Values(SortedValuesView):
-    """Values indexed in the order of their keys, and iterated in insertion order."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(dict.values(self._mapping))  # type: ignore[attr-defined]
-
-
-class _Items(SortedItemsView):
-    """Pairs indexed in the order of their keys, and iterated in insertion order."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(dict.items(self._mapping))  # type: ignore[attr-defined]
-
-
-class _Workers(SortedDict):
-    """Mapping from address to worker, ordered by address (``values()`` and ``items()`` are not)."""
-
-    def values(self) -> Any:
-        return _Values(self)
-
-    def items(self) -> Any:
-        return _Items(self)
-
-
-def iterate_fast(scheduler: Scheduler) -> None:
-    """Make iteration over a new scheduler's workers seven times as fast.
-    Dask iterates whenever a worker connects, and scalable every second.
-    """
-    if type(scheduler.workers) is SortedDict:
-        scheduler.workers = _Workers(scheduler.workers)
-
-
-def told_at_start(worker: WorkerState, key: str) -> Any:
-    """Return a value that a worker sent when it connected, or None if it sent none."""
-    return worker.extra.get(key)
-
-
 def workers_by_what_they_told(scheduler: Scheduler, key: str) -> list[tuple[WorkerState, Any]]:
-    """Return each connected worker with its :func:`told_at_start` value."""
+    """Return each connected worker with a value that it sent when it connected, or None."""
     return [(worker, worker.extra.get(key)) for worker in scheduler.workers.values()]
 
 
@@ -335,7 +269,7 @@ class TellingScheduler(Scheduler):
         left = "\n".join(message["worker"] for message in messages).encode()
         for worker, stream in list(self.stream_comms.items()):
             with suppress(CommClosedError):  # the loss of this worker is handled elsewhere
-                if worker in self.workers and told_at_start(self.workers[worker], WIRE):
+                if worker in self.workers and self.workers[worker].extra.get(WIRE):
                     stream.send({"op": LEFT, "left": left})
                 elif worker.startswith("inproc://"):  # it gets the same object, and consumes it
                     stream.send(*map(dict, messages))
@@ -435,16 +369,3 @@ def send_first_message_alone(comm: Comm) -> None:
         return await write([first], **options) + await write(others, **options)
 
     comm.write = write_first_alone  # type: ignore[method-assign,assignment]
-
-
-# Facts for workers --------------------------------------------------------------------------------
-
-
-async def fact_of_scheduler(scheduler: Any, key: str) -> Any:
-    """Return a fact that :func:`set_fact` has set on a scheduler (an ``rpc`` object), or None."""
-    return await scheduler.get_metadata(keys=[key], default=None)
-
-
-def set_fact(scheduler: Any, key: str, value: Any) -> None:
-    """Set a fact on a scheduler in this process, for :func:`fact_of_scheduler`."""
-    scheduler.set_metadata(keys=[key], value=value)

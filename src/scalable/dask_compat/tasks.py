@@ -295,11 +295,6 @@ def is_given_back(task: TaskState) -> bool:
     return bool(task.has_lost_dependencies)
 
 
-def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
-    """Release a task on behalf of its client. The client's later request is then harmless."""
-    scheduler.client_releases_keys(keys=[task.key], client=client)
-
-
 # Facts about tasks --------------------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from functools import cache, wraps
 from importlib import import_module
 from typing import Any
@@ -23,7 +22,6 @@ from distributed.worker import get_worker, thread_state  # type: ignore[attr-def
 from distributed.worker_state_machine import (
     ExecuteFailureEvent,
     GatherDepFailureEvent,
-    GatherDepSuccessEvent,
     SecedeEvent,
     StateMachineEvent,
     TaskErredMsg,
@@ -166,16 +164,6 @@ def running_state(worker: Worker, key: Any) -> str | None:
     return task.state if task is not None and task in worker.state.executing else None
 
 
-def running_tasks(worker: Worker) -> list[TaskState]:
-    """Return all running tasks, including cancelled and seceded ones."""
-    return [*worker.state.executing, *worker.state.long_running]
-
-
-def is_running(worker: Worker, task: TaskState) -> bool:
-    """Return whether a task runs, including cancelled and seceded tasks."""
-    return task in worker.state.executing or task in worker.state.long_running
-
-
 def nested_call_is_next(worker: Worker) -> bool:
     """Return whether a worker's next task is nested: its second priority is then negative."""
     heaps = (worker.state.ready, worker.state.constrained)
@@ -235,14 +223,9 @@ def failure_for_clients(event: StateMachineEvent) -> StateMachineEvent:
 # Slots --------------------------------------------------------------------------------------------
 
 
-def free_resources(worker: Worker) -> dict[str, float]:
-    """Return the free resources of a worker. Changes to the dictionary take effect in Dask."""
-    return worker.state.available_resources
-
-
 def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
     """Add a task's resources to the worker's free ones (``sign`` 1), or subtract them (-1)."""
-    free = free_resources(worker)
+    free = worker.state.available_resources
     for name, amount in (task.resource_restrictions or {}).items():
         free[name] += sign * amount
 
@@ -301,17 +284,6 @@ def unreadable(event: StateMachineEvent) -> Exception | None:
         return None
     _, error, _ = clean_exception(event.exception.data)
     return error if isinstance(error, Exception) else RuntimeError(event.exception_text)
-
-
-def fetched(event: StateMachineEvent) -> dict[Any, Any] | None:
-    """Return the data of a successful fetch, otherwise None."""
-    return event.data if isinstance(event, GatherDepSuccessEvent) else None
-
-
-def with_data(event: StateMachineEvent, data: dict[Any, Any]) -> StateMachineEvent:
-    """Return a successful fetch's event with other data. Keys left out count as missing."""
-    assert isinstance(event, GatherDepSuccessEvent)
-    return replace(event, data=data)
 
 
 def drop_idle_connections(worker: Worker, address: str) -> None:

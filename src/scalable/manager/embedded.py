@@ -26,7 +26,6 @@ from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.model import Starting
 from scalable.protocol.events import Event
-from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.pools import UNTAGGED, Attachment
 from scalable.protocol.servers import GuardedWorker, guarded, private_class
 from scalable.records.directory import OWNER
@@ -103,7 +102,7 @@ class EmbeddedManager:
         contact = getattr(scheduler, "contact_address", None) or scheduler.address
         self.entries.scheduler_address = contact
         self.entries.security = security
-        self.reconciler.start(SchedulerCalls(comm), EMBEDDED, self.incarnation)
+        self.reconciler.start(comm, EMBEDDED, self.incarnation)
 
     def want(self, counts: Mapping[str, int], source: str, reason: str) -> None:
         """Set the desired worker counts of pools. Units are requested a moment later.

@@ -23,8 +23,6 @@ from scalable.dask_compat import check_version
 from scalable.dask_compat.client import close_clients_of
 from scalable.dask_compat.cluster import (
     ManagedSpecCluster,
-    memory_per_worker,
-    threads_per_worker,
 )
 from scalable.errors import ClusterError
 from scalable.manager.embedded import EMBEDDED, EmbeddedManager
@@ -292,9 +290,9 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
 
     def _at_least(self, n: int, memory: str | int | None, cores: int | None) -> int:
         if memory is not None:
-            n = max(n, -(-parse_bytes(memory) // memory_per_worker(self)))
+            n = max(n, -(-parse_bytes(memory) // self._memory_per_worker()))
         if cores is not None:
-            n = max(n, -(-cores // threads_per_worker(self)))
+            n = max(n, -(-cores // self._threads_per_worker()))
         return n
 
     @property

@@ -36,7 +36,7 @@ from scalable.manager.units import (
 )
 from scalable.model.clusters import pools_to_dict
 from scalable.protocol.events import Event, degraded, worker_event
-from scalable.protocol.handlers import HeartbeatAnswer, SchedulerCalls
+from scalable.protocol.handlers import Handler, HeartbeatAnswer, request
 from scalable.protocol.pools import shown
 from scalable.units import format_duration
 
@@ -71,8 +71,8 @@ class Reconciler:
         self.inventory = Inventory(incarnation, self.wake)
         self.end_wanted = False
         self.replaced = False
-        self._calls: SchedulerCalls | None = None
-        self._identity = "", ""
+        self._comm: Any = None
+        self._identity: dict[str, str] = {}
         #: True while a caller waits for the answers to requests, and gets refusals as errors.
         self._aligning = False
         #: Events for the next heartbeat, unless the caller handles them.
@@ -98,17 +98,14 @@ class Reconciler:
 
     # Life ---------------------------------------------------------------------------------------
 
-    def start(self, calls: SchedulerCalls, manager: str, nonce: str) -> None:
-        """Start reconciling. ``nonce`` identifies this process, as in the manager's attachment."""
-        self._calls, self._identity = calls, (manager, nonce)
+    def start(self, comm: Any, manager: str, nonce: str) -> None:
+        """Start reconciling. ``nonce`` identifies this process, as in the manager's attachment.
+        ``comm`` is Dask's ``rpc`` object of the scheduler.
+        """
+        self._comm, self._identity = comm, {"manager": manager, "nonce": nonce}
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run(), name="scalable reconciler")
         self._task.add_done_callback(self._loop_ended)
-
-    @property
-    def _scheduler(self) -> SchedulerCalls:
-        assert self._calls is not None
-        return self._calls
 
     def wake(self) -> None:
         """Start the next pass now instead of after the interval. Thread-safe."""
@@ -201,13 +198,15 @@ class Reconciler:
             self._used_s = used_s + time.thread_time()
             await self._stop_unconnected(decision.stop)
             if self._excused:
-                await self._scheduler.excuse_losses(self._excused)
+                await request(self._comm, Handler.EXCUSE_LOSSES, workers=self._excused)
                 self._excused = []
             if self._out_of_memory:
-                await self._scheduler.ended_for_memory(self._out_of_memory)
+                lost = self._out_of_memory
+                await request(self._comm, Handler.ENDED_FOR_MEMORY, workers=lost)
                 self._out_of_memory = []
             if reasons:
-                await self._scheduler.drain(reasons, walltimes)
+                drained = {"workers": reasons, "walltimes": walltimes}
+                await request(self._comm, Handler.DRAIN, **drained)
             await self._resume(decision.resume)
             await self._launch(now)
 
@@ -217,7 +216,7 @@ class Reconciler:
         workers = [worker for unit in units.values() for worker in unit.worker_names]
         if workers:
             logger.debug("workers %s are desired again", workers)
-            resumed = set(await self._scheduler.resume(workers))
+            resumed = set(await request(self._comm, Handler.RESUME, workers=workers))
             with self.inventory.changing:
                 for name, unit in units.items():
                     if resumed >= set(unit.worker_names):
@@ -238,12 +237,19 @@ class Reconciler:
             events = list(self._untold)
             self._untold.clear()
         try:
-            return await self._scheduler.heartbeat(
-                *self._identity, pools, workers, events, charges if self._counts_costs else None
+            answer: HeartbeatAnswer = await request(
+                self._comm,
+                Handler.HEARTBEAT,
+                **self._identity,
+                pools=pools,
+                workers=workers,
+                events=events,
+                charges=charges if self._counts_costs else None,
             )
         except OSError:
             self._untold[:0] = events
             raise
+        return answer
 
     def _decide(self, answer: HeartbeatAnswer, now: float) -> NextSteps:
         units, pools = self.inventory.units, self.inventory.pools
@@ -345,7 +351,8 @@ class Reconciler:
         if not units:
             return
         try:
-            await self._scheduler.allow_work([w for unit in units for w in unit.worker_names])
+            workers = [worker for unit in units for worker in unit.worker_names]
+            await request(self._comm, Handler.ALLOW_WORK, workers=workers)
         except OSError:
             with self.inventory.changing:
                 for unit in units:
@@ -359,9 +366,9 @@ class Reconciler:
         for tag, entries in due.items():
             pool, names = self.inventory.pools[tag], list(entries)
             logger.debug("pool %r: launching %s", tag, names)
-            request = asyncio.ensure_future(pool.launcher.launch(entries))
-            request.add_done_callback(partial(self._answered, pool, names))
-            self._requests[tag] = request
+            launch = asyncio.ensure_future(pool.launcher.launch(entries))
+            launch.add_done_callback(partial(self._answered, pool, names))
+            self._requests[tag] = launch
 
     def _answered(self, pool: Pool, names: Sequence[UnitName], request: asyncio.Task[None]) -> None:
         """Handle a launcher's answer: the units were accepted or refused."""
@@ -402,8 +409,9 @@ class Reconciler:
         units += [unit for unit in inventory.ending.values() if unit.phase is Phase.FAILED]
         connected = set[str]()
         if units:
-            names_of_workers = [unit.worker_names for unit in units]
-            connected |= set(await self._scheduler.withhold_work(names_of_workers))
+            names_of_workers = [list(unit.worker_names) for unit in units]
+            withheld = request(self._comm, Handler.WITHHOLD_WORK, units=names_of_workers)
+            connected |= set(await withheld)
         with inventory.changing:
             ended = [unit for unit in inventory.ending.values() if unit.phase is Phase.ENDED]
             for unit in units:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
 from scalable.errors import ClusterError, ScalableError
+from scalable.protocol.operations import WIRE, WIRE_VERSION
 from scalable.units import parse_bytes
 
 #: Tag that stands for the pool of workers without a tag.
@@ -137,6 +138,10 @@ class Attachment:
     #: Prices by tag, from :func:`scalable.planning.unit_prices.unit_prices`: ``per_hour``,
     #: ``minimum_s`` and ``granularity_s`` of one worker. Tags without a known price are missing.
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def to_message(self) -> dict[str, Any]:
+        """Return the arguments of :attr:`.Handler.ATTACH`."""
+        return {**asdict(self), WIRE: WIRE_VERSION}
 
 
 class AttachAnswer(TypedDict):

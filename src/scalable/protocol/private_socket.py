@@ -116,7 +116,7 @@ class PrivateSocket:
 
 
 class SocketComm:
-    """A socket's handlers for :class:`.SchedulerCalls`. Each request opens a connection."""
+    """A socket's handlers for :func:`.request`. Each request opens a connection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

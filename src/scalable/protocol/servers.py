@@ -34,7 +34,6 @@ from tornado import web
 from tornado.httputil import HTTPServerRequest, url_concat
 from tornado.ioloop import IOLoop
 
-from scalable.dask_compat.scheduler import http_application
 from scalable.protocol.addresses import ListenAddress, link_host, listen_address
 from scalable.protocol.private_directory import PrivateDirectory
 from scalable.units import counted
@@ -164,6 +163,7 @@ class GuardedHttp:
     """
 
     services: dict[str, Any]
+    http_application: Any
     _opens_unasked = False
 
     def __init__(self, *args: Any, http_token: str | None = None, **kwargs: Any) -> None:
@@ -184,7 +184,7 @@ class GuardedHttp:
         super().start_http_server(  # type: ignore[misc]
             routes, [tuple(address) for address in addresses], default_port, ssl_options
         )
-        guard(http_application(self), self._http_token)
+        guard(self.http_application, self._http_token)
 
     @property
     def live_page(self) -> str:

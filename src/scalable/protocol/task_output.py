@@ -11,7 +11,7 @@ from distributed import Future, WorkerPlugin, get_worker
 
 from scalable.dask_compat.worker import current_call
 from scalable.errors import ClusterError
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 
 #: Topic of the events with lines that tasks have printed.
 TOPIC = "scalable-output"
@@ -96,7 +96,7 @@ def _visible(line: str) -> str:
 async def logs_of(about: Any, scheduler: Any) -> dict[str, str]:
     """Return what tasks have printed and logged (see ``ScalableClient.get_logs``)."""
     if isinstance(about, Future):
-        view = await SchedulerCalls(scheduler).call(str(about.key), None)
+        view = await request(scheduler, Handler.CALL, key=str(about.key))
         return {str(view["worker"]): str(view["output"])} if view["output"] else {}
     workers = (await scheduler.identity(n_workers=-1))["workers"]
     names = {address: str(worker["name"]) for address, worker in workers.items()}

@@ -23,7 +23,7 @@ from scalable.dask_compat.scheduler import (
     send_to_client,
     send_to_worker,
 )
-from scalable.dask_compat.tasks import forget_when_released, release_for
+from scalable.dask_compat.tasks import forget_when_released
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import (
@@ -126,7 +126,8 @@ class BundleRelay(SchedulerPlugin, Listener):
         send_to_client(self._scheduler, client, {"op": RETURNED, "key": key, "numbers": numbers})
         if task is not None and isinstance(numbers, int):
             forget_when_released(task)  # it is not counted as cancelled
-            release_for(self._scheduler, task, client)
+            # The client's later request is then harmless.
+            self._scheduler.client_releases_keys(keys=[key], client=client)
 
     def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
         """Store the number of slots that the queued tasks of a client's executor need."""

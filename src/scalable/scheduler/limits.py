@@ -10,7 +10,6 @@ from typing import Any
 
 from distributed import Scheduler
 
-from scalable.dask_compat.scheduler import count_tasks_without_worker
 from scalable.model import PoolStatus
 from scalable.model.costs import CURRENCY, HourlyPrice
 from scalable.pricing.budget import Stage, checked_budget, describe_spent, next_ceiling
@@ -50,7 +49,7 @@ class Lifetime:
         now = time.monotonic()
         seen = (scheduler.transition_counter, len(scheduler.clients))
         working = any(ws.processing for ws in scheduler.workers.values())
-        if seen != self._seen or working or count_tasks_without_worker(scheduler) > 0:
+        if seen != self._seen or working or scheduler.unrunnable or scheduler.queued:
             self._active_at = now
         self._seen = seen
         self._active_at = max(self._active_at, ordered_at)

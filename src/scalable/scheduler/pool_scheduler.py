@@ -22,12 +22,9 @@ from scalable.dask_compat.scheduler import (
     RegisteringScheduler,
     TellingScheduler,
     compare_distinct_versions,
-    iterate_fast,
-    look_seldom,
     offer_on_streams,
     send_to_worker,
     tasks_only_for,
-    told_at_start,
 )
 from scalable.dask_compat.scheduler_extensions import (
     ForgettingScheduler,
@@ -136,8 +133,6 @@ class PoolScheduler(
             routes = [METRICS, *(r for r in routes if r not in (METRICS, LIVE_PAGE)), LIVE_PAGE]
         with dask.config.set({"distributed.scheduler.worker-ttl": None, _ROUTES: routes}):
             super().__init__(*args, **kwargs)
-        look_seldom(self)
-        iterate_fast(self)
         self.code = CodeStore(self)
         self.checkpoints = CheckpointPlace(self)
         self.image_versions = ImageVersions.of_this_process()
@@ -193,7 +188,7 @@ class PoolScheduler(
             # If the scheduler still holds the task, another client needs it, perhaps in a graph.
             if key in self.tasks or worker is None:
                 continue
-            if told_at_start(worker, MANAGER_KEY) is not None:
+            if worker.extra.get(MANAGER_KEY) is not None:
                 logger.debug("task %s is stopped: its client %s has left", key, client)
                 message = {"op": INTERRUPT, "key": key, "number": None, "client": client}
                 send_to_worker(self, address, message)

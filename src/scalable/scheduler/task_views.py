@@ -17,7 +17,7 @@ from scalable import settings
 from scalable.dask_compat.tasks import arguments_of
 from scalable.model.overview import TaskView
 from scalable.protocol.failures import shown_arguments
-from scalable.protocol.handlers import Handler, WorkerCalls, offer
+from scalable.protocol.handlers import Handler, WorkerHandler, offer, request
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.overviews import RecentEvents
 from scalable.scheduler.task_log import TaskLog, running_tasks
@@ -150,8 +150,8 @@ class TaskViews:
     async def _asked(self, worker: WorkerState, key: Any, notes: list[str]) -> Mapping[str, Any]:
         """Return the worker's facts about a task. Empty if the worker does not answer in time."""
         try:
-            calls = WorkerCalls(self._scheduler.rpc(worker.address))
-            return await asyncio.wait_for(calls.shown_call(key), ASK_TIMEOUT_S)
+            told = request(self._scheduler.rpc(worker.address), WorkerHandler.SHOWN_CALL, key=key)
+            return dict(await asyncio.wait_for(told, ASK_TIMEOUT_S) or {})  # None from Dask's own
         except (OSError, TimeoutError, AttributeError) as error:
             logger.debug("worker %s sends no report on its task: %r", worker.name, error)
             notes.append("the worker does not answer: arguments and output may be missing")

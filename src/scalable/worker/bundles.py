@@ -39,7 +39,7 @@ from scalable.dask_compat.worker import (
 from scalable.harmless import sendable
 from scalable.liveness import exit_in_child
 from scalable.protocol.failures import note_call, release_frames
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.importing import locate_here
 from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.measured import cache_addition
@@ -98,7 +98,8 @@ def run_bundle(
     worker = get_worker()
     offer_interrupts(worker)
     if header["confirm"]:  # before anything of the user's is loaded, which may kill the worker, too
-        told = SchedulerCalls(worker.scheduler).bundle_begun(header["key"], header["client"])
+        begun = {"key": header["key"], "client": header["client"]}
+        told = request(worker.scheduler, Handler.BUNDLE_BEGUN, **begun)
         loop: Any = worker.loop
         asyncio.run_coroutine_threadsafe(told, loop.asyncio_loop).result(CONFIRM_S)
     run = BundleRun(worker, header, load_calls(payload, references), references)

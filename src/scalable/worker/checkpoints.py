@@ -13,10 +13,9 @@ from scalable.cache.checkpoints import (
     cached_call,
     checkpoint_directory,
 )
-from scalable.dask_compat.scheduler import fact_of_scheduler
 from scalable.dask_compat.worker import current_call
 from scalable.errors import ClusterError
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.lending import wait_in_call
 from scalable.protocol.operations import STORAGE, WIRE
 from scalable.storage import Storage, no_storage, scheme_of
@@ -110,10 +109,10 @@ class WorkerCheckpoints:
 
     async def _ask(self) -> dict[str, str]:
         """Request the cluster's checkpoint directory from the scheduler, which creates it."""
-        answer = None
+        answer: dict[str, str] | None = None
         scheduler = self._worker.scheduler
         if (await scheduler.identity(n_workers=0)).get(WIRE):
-            answer = await SchedulerCalls(scheduler).checkpoints()
+            answer = await request(scheduler, Handler.CHECKPOINTS)
         if answer is None:
             raise ClusterError(
                 "this cluster has no checkpoints: its workers do not share the file system of the "
@@ -159,7 +158,7 @@ def current_storage() -> Storage:
             hint="use session.storage, or pass it to the task as an argument",
         )
     worker, _ = here
-    url = wait_in_call(worker.loop, fact_of_scheduler, worker.scheduler, STORAGE)
+    url = wait_in_call(worker.loop, worker.scheduler.get_metadata, keys=[STORAGE], default=None)
     if url is None:
         raise no_storage()
     return Storage(url)

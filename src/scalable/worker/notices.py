@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 
 logger = logging.getLogger("scalable.worker")
 
@@ -52,7 +52,8 @@ async def tell_of_notice(worker: Any, path: Path) -> None:
         reason = f"its machine is preempted by the cloud, which gave {notice[1]:.0f} s notice"
         logger.warning("worker %s leaves: %s", worker.name, reason)
         with contextlib.suppress(OSError, TimeoutError):
-            told = SchedulerCalls(worker.scheduler).notice(worker.address, left_s, reason)
+            notice_of = {"worker": worker.address, "left_s": left_s, "reason": reason}
+            told = request(worker.scheduler, Handler.NOTICE, **notice_of)
             await asyncio.wait_for(told, TELL_TIMEOUT_S)
             return
         await asyncio.sleep(TELL_AGAIN_S)

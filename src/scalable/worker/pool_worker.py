@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,11 @@ from distributed.comm.core import CommClosedError
 from distributed.metrics import context_meter
 from distributed.utils import in_async_call
 from distributed.utils_comm import retry
-from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
+from distributed.worker_state_machine import (
+    ExecuteFailureEvent,
+    ExecuteSuccessEvent,
+    GatherDepSuccessEvent,
+)
 
 from scalable import settings
 from scalable.cache.calls import outcome_listener
@@ -33,19 +38,15 @@ from scalable.dask_compat.worker import (
     drop_idle_connections,
     fail_waiting_call,
     failure_for_clients,
-    fetched,
     forget_workers,
-    offer_on_stream,
-    task_of,
     unreadable,
     waiting_calls,
-    with_data,
 )
 from scalable.errors import ScalableError
 from scalable.model.cache_outcomes import CacheOutcome
-from scalable.protocol.code import ArchiveError, CarriedFiles, locate
+from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable, locate
 from scalable.protocol.failures import recent_output, shown_arguments
-from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
+from scalable.protocol.handlers import Handler, WorkerHandler, offer, request
 from scalable.protocol.importing import Importer, here
 from scalable.protocol.lending import CallInterrupted, wait_in_call
 from scalable.protocol.measured import FAILURE, USAGE, addition, cache_addition
@@ -97,7 +98,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         self.call_client = CallClient(self, self.slot_lender)
         self.extensions["call-client"] = self.call_client  # Dask closes it before the threads stop
         offer_interrupts(self)
-        offer_on_stream(self, LEFT, partial(forget_workers, self))
+        self.stream_handlers[LEFT] = partial(forget_workers, self)
         self.startup_information[WIRE] = lambda _: WIRE_VERSION
         offer(self, {WorkerHandler.SHOWN_CALL: self._shown_call})
         if manager:
@@ -183,7 +184,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         given = None
         if (bundle := running_bundle(str(key))) is not None:
             answer["position"], answer["since_s"], given = bundle.running_call()
-        elif (task := task_of(self, key)) is not None:
+        elif (task := self.state.tasks.get(key)) is not None:
             given = getattr(task.run_spec, "given", lambda: None)()
         if given is not None and settings.records_arguments():
             answer["arguments"] = shown_arguments(*given)
@@ -241,19 +242,18 @@ async def fetch_arguments(
         _fail_calls(worker, next(iter(keys)), event)
         return event
     data: dict[Any, Any] = {}
-    read = None
+    read: GatherDepSuccessEvent | None = None
     for key in keys:  # one that cannot be unpickled does not affect the others
         one = await fetch([key])
-        values = fetched(one)
-        if values is not None:
-            data.update(values)
+        if isinstance(one, GatherDepSuccessEvent):
+            data.update(one.data)
             read = one
         elif unreadable(one) is not None:
             drop_idle_connections(worker, source)
             _fail_calls(worker, key, one)
         else:  # the other worker is busy, or gone: Dask fetches all keys again
             return one
-    return event if read is None else with_data(read, data)
+    return event if read is None else replace(read, data=data)  # the missing ones are not here
 
 
 async def _use_code_of_calls(worker: PoolWorker, keys: Collection[Any]) -> None:
@@ -320,10 +320,7 @@ class CallClient:
         """Return the process's default client if it belongs to the worker's cluster."""
         from scalable.client.client import ScalableClient
 
-        try:
-            client = default_client()
-        except ValueError:
-            return None
+        client = _default_client()
         if not isinstance(client, ScalableClient) or client.status != "running":
             return None
         scheduler = client.scheduler
@@ -348,7 +345,7 @@ class CallClient:
             worker.scheduler,
             loop=worker.loop,
             security=worker.security,
-            set_as_default=not _there_is_a_default(),
+            set_as_default=_default_client() is None,
             asynchronous=True,
             direct_to_workers=True,
             name="worker",
@@ -356,7 +353,7 @@ class CallClient:
         )
         logger.debug("client %s is created for the tasks of %s", client.id, worker.address)
         client._serve_calls_of(self._lender)  # noqa: SLF001 - not for users
-        self._own, self._connecting = client, asyncio.ensure_future(_connect(client))
+        self._own, self._connecting = client, asyncio.ensure_future(client)
         self._connecting.add_done_callback(self._forget_failed)
         return client
 
@@ -369,16 +366,11 @@ class CallClient:
             self._own = None
 
 
-async def _connect(client: ScalableClient) -> None:
-    await client
-
-
-def _there_is_a_default() -> bool:
+def _default_client() -> Any:
     try:
-        default_client()
+        return default_client()
     except ValueError:
-        return False
-    return True
+        return None
 
 
 # Code ---------------------------------------------------------------------------------------------
@@ -412,27 +404,28 @@ class CodeOfCalls:
             logger.warning("code %s cannot be used: %s", code, error)
 
     async def _fetch_once(self, importer: Importer, code: str) -> None:
-        calls = SchedulerCalls(self._worker.scheduler)
-        table = await calls.code_table(code)
+        scheduler = self._worker.scheduler
+        table: CodeTable | None = await request(scheduler, Handler.CODE_TABLE, code=code)
         if table is None:
             logger.warning("the scheduler no longer has code %s", code)
             return
         if (files := importer.missing_files(table)) is not None:
-            data = await self._archive(calls, files)
+            data = await self._archive(files)
             if data is None:
                 return
             await asyncio.to_thread(importer.trees.add, files, data)
             importer.drop_old_files(self._running())
         missing = await asyncio.to_thread(importer.missing_sources, table)
-        sources = await calls.sources(missing) if missing else {}
+        sources = await request(scheduler, Handler.SOURCES, digests=missing) if missing else {}
         logger.debug("code %s: %d sources are not in files here", code, len(missing))
         importer.versions.add(table, sources, code)
 
-    async def _archive(self, calls: SchedulerCalls, files: CarriedFiles) -> bytes | None:
+    async def _archive(self, files: CarriedFiles) -> bytes | None:
         parts: list[bytes] = []
         while True:
-            answer = await calls.files(files.digest, len(parts))
-            if answer is None:
+            asked = {"digest": files.digest, "part": len(parts)}
+            answer = await request(self._worker.scheduler, Handler.FILES, **asked)
+            if not answer:
                 logger.warning("the scheduler does not have archive %s", files.digest)
                 return None
             parts.append(answer[1])

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.operations import OUT_OF_MEMORY
 from scalable.units import as_written, like
 from scalable.worker.pool_worker import PoolWorker, ThreadUsage
@@ -59,7 +59,8 @@ class ProcessWorker(PoolWorker):
     async def _report_memory(self, used: int) -> None:
         keys = [task.key for task in self.state.executing]
         limit = self.memory_manager.memory_limit or 0
-        await SchedulerCalls(self.scheduler).out_of_memory(self.address, keys, used, limit)
+        facts = {"worker": self.address, "keys": keys, "used": used, "limit": limit}
+        await request(self.scheduler, Handler.OUT_OF_MEMORY, **facts)
 
     def give_up_on_call(self, key: Any, shown: str) -> None:
         """Request the replacement of this worker, because an interrupted task does not stop."""
@@ -69,7 +70,7 @@ class ProcessWorker(PoolWorker):
         logger.warning(
             "a task of %s was interrupted but does not stop: this worker is replaced", shown
         )
-        await SchedulerCalls(self.scheduler).give_up(self.address, key)
+        await request(self.scheduler, Handler.GIVE_UP, worker=self.address, key=key)
         # Tasks that stop waiting need a slot, and this one would never be free again.
         self.slot_lender.lend(key)
 

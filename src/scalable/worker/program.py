@@ -33,7 +33,7 @@ from scalable.protocol import operations
 from scalable.protocol.code import in_image
 from scalable.protocol.events import SILENT_SCHEDULER
 from scalable.protocol.failures import LAST_CHARACTERS, last_lines, read_output_with, without_dask
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.importing import Importer, stand_for_script
 from scalable.protocol.task_output import TaskStream
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
@@ -94,7 +94,7 @@ async def refuse_second_start(config: WorkerConfig) -> None:
     arguments = {} if security is None else security.get_connection_args("worker")
     scheduler = rpc(config.scheduler, timeout=FIRST_ANSWER_TIMEOUT_S, connection_args=arguments)
     try:
-        may_begin = await SchedulerCalls(scheduler).begin(config.name)
+        may_begin = await request(scheduler, Handler.BEGIN, worker=config.name)
     finally:
         await scheduler.close_rpc()
     if not may_begin:

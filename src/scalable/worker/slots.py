@@ -21,10 +21,7 @@ from scalable.dask_compat.worker import (
     change_free_resources,
     cpu_seconds,
     end_idle_threads,
-    free_resources,
-    is_running,
     nested_call_is_next,
-    running_tasks,
     stop_counting,
     task_of,
 )
@@ -98,18 +95,14 @@ class SlotLender:
 
     # What tasks report --------------------------------------------------------------------------
 
-    def watch(self, key: Any) -> None:
-        """Watch a task that has submitted other tasks and may wait for them unnoticed."""
-        self._call(key)
-
     def watch_all(self) -> None:
         """Watch all running tasks, since one of them submitted tasks from its own thread."""
-        for task in running_tasks(self._worker):
+        for task in self._worker.state.all_running_tasks:
             self.watch(task.key)
 
     def lend(self, key: Any) -> None:
         """Lend a waiting task's slot to other tasks."""
-        call = self._call(key)
+        call = self.watch(key)
         if call is not None:
             self._offer(call, seen=True)
 
@@ -155,10 +148,12 @@ class SlotLender:
             self._returning.remove(call)
         self._remove_thread(call)
 
-    def _call(self, key: Any) -> _Call | None:
-        """Return a running task's record, created if needed, or None for other tasks."""
+    def watch(self, key: Any) -> _Call | None:
+        """Watch a task that submits other tasks or waits for some.
+        Return a running task's record, created if needed, or None for other tasks.
+        """
         task = task_of(self._worker, key)
-        if task is None or not is_running(self._worker, task):
+        if task is None or task not in self._worker.state.all_running_tasks:
             return None
         if not self._watches:
             self._watches, self._watched_at = True, time.monotonic()
@@ -226,7 +221,7 @@ class SlotLender:
         # The free resources are negative while more tasks run than there are slots: each task that
         # returns has claimed its slot already.
         behind = self._returning[self._returning.index(call) + 1 :]
-        free = free_resources(self._worker)
+        free = self._worker.state.available_resources
         return all(
             free[name]
             + sum((other.task.resource_restrictions or {}).get(name, 0) for other in behind)

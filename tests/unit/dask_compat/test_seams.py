@@ -26,9 +26,6 @@ from distributed.protocol import core, to_serialize
 from distributed.protocol import pickle as dask_pickle
 from distributed.scheduler import WorkerState
 from distributed.worker import thread_state
-from hypothesis import given
-from hypothesis import strategies as st
-from sortedcontainers import SortedDict
 
 from scalable import dask_compat
 from scalable.client.client import ScalableClient
@@ -44,16 +41,11 @@ from scalable.dask_compat import (
 from scalable.dask_compat import cluster as cluster_compat
 from scalable.dask_compat import scheduler as scheduler_compat
 from scalable.dask_compat.client import survive_unpickling
-from scalable.dask_compat.cluster import (
-    ManagedSpecCluster,
-    memory_per_worker,
-    threads_per_worker,
-)
+from scalable.dask_compat.cluster import ManagedSpecCluster
 from scalable.dask_compat.scheduler import (
     GreetingScheduler,
     LostWorker,
     TellingScheduler,
-    iterate_fast,
     workers_by_what_they_told,
 )
 from scalable.dask_compat.scheduler_extensions import COMPARED, SamplingMemoryManager
@@ -260,43 +252,8 @@ async def test_a_new_connection_outlives_the_earlier_ones():
             await asyncio.sleep(0.01)
 
 
-# Iterating over workers ---------------------------------------------------------------------------
-# A scheduler's workers can be iterated over fast, and are the same as in Dask's dictionary.
-
-changes = st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=30)
-
-
-@given(changes, changes)
-def test_values_and_pairs_are_those_of_a_sorted_dictionary(before, after):
-    plain = SortedDict()
-    scheduler = SimpleNamespace(workers=SortedDict())
-
-    def change(steps):
-        for comes, number in steps:
-            for workers in (plain, scheduler.workers):
-                if comes:
-                    workers[f"tls://{number}"] = number
-                else:
-                    workers.pop(f"tls://{number}", None)
-
-    change(before)
-    iterate_fast(scheduler)
-    change(after)
-    found = scheduler.workers
-    assert list(found) == list(plain)
-    assert sorted(found.values()) == sorted(plain.values())
-    assert dict(found.items()) == dict(plain.items())
-    for position in range(len(plain)):
-        assert found.values()[position] == plain.values()[position]
-        assert found.items()[position] == plain.items()[position]
-    assert len(found.values()) == len(found.items()) == len(plain)
-
-
-def test_a_dictionary_of_another_kind_stays():
-    workers = {"tls://1": 1}
-    scheduler = SimpleNamespace(workers=workers)
-    iterate_fast(scheduler)
-    assert scheduler.workers is workers
+# What workers tell --------------------------------------------------------------------------------
+# A worker's facts from its start are read where the worker is.
 
 
 def test_each_worker_comes_with_what_it_told():
@@ -794,12 +751,6 @@ def test_arrivals_and_departures_are_reported_and_no_worker_is_closed(running):
     running._update_worker_status("remove", "tcp://2")  # it came and went before anybody read of it
     assert running.calls == ["workers changed"] * 3
     assert running.workers == {"a": 1}
-
-
-def test_size_of_a_worker_comes_from_its_template(running):
-    running.new_spec = {"options": {"memory_limit": "2 GiB", "nthreads": 3}}
-    assert memory_per_worker(running) == 2 * 2**30
-    assert threads_per_worker(running) == 3
 
 
 # Values that cannot be loaded ---------------------------------------------------------------------

@@ -29,7 +29,12 @@ class FakeLink:
         self.told = []
         self.drain_reasons = {}
 
-    async def heartbeat(self, *report):
+    def __getattr__(self, name):
+        if not name.startswith("scalable_"):
+            raise AttributeError(name)
+        return getattr(self, name.removeprefix("scalable_"))
+
+    async def heartbeat(self, **report):
         self.calls["heartbeat"] += 1
         workers = {name: asdict(view) for name, view in self.workers.items()}
         lost = dict(self.lost_at_work)

@@ -13,6 +13,7 @@ from scalable.cli.output import Output, Result
 from scalable.clusters.control import ask, reached, refuse_gone
 from scalable.clusters.discovery import only_cluster
 from scalable.errors import ClusterError
+from scalable.protocol.handlers import Handler
 from scalable.records import ClusterDirectory, find
 
 
@@ -45,7 +46,7 @@ def command(name: str | None, *, opens: bool, output: Output) -> None:
             hint="set dashboard_address of the target before the session starts, or run `scalable "
             f"top {record.name}`",
         )
-    ask(directory, lambda scheduler: scheduler.overview())  # fails here if it does not respond
+    ask(directory, Handler.OVERVIEW)  # fails here if it does not respond
     service, pem = reached(directory)
 
     def shown(page: str) -> None:

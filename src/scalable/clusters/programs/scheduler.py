@@ -19,7 +19,7 @@ from scalable import settings
 from scalable.clusters.ending import clear_away
 from scalable.clusters.scheduler_services import SchedulerServices
 from scalable.clusters.specs import keeping_of, stored_spec
-from scalable.dask_compat.scheduler import keep_logs, set_fact
+from scalable.dask_compat.scheduler import keep_logs
 from scalable.harmless import log_to_stderr
 from scalable.model import ClusterRecord, DeploymentSpec
 from scalable.model.cache_settings import CacheSettings
@@ -124,7 +124,7 @@ async def serve(
     walltime_s = spec.walltime_s if in_job else None
     controller, close = _controlled(scheduler, record, services, walltime_s)
     services.show_overviews(controller)
-    set_fact(scheduler, STORAGE, spec.storage_url)
+    scheduler.set_metadata(keys=[STORAGE], value=spec.storage_url)
     keeping = keeping_of(spec, None if run is None else run.path)
     here = provider_traits(spec.provider_name).on_this_machine
     scheduler.remembering = CacheSettings.of(spec, keeping, images_here=here).to_message()

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Any, Protocol
 
 from distributed.core import Status, rpc
@@ -24,7 +25,7 @@ from scalable.model import DeploymentSpec, ProgramState, Traits
 from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.pools import Attachment
 from scalable.providers.remote.session_files import session_files
 from scalable.providers.remote.workers import pool_of, shape_of, worker_config
@@ -360,20 +361,17 @@ class PlacedManager:
         does not answer in time, and ProviderError if the manager does not start or attach.
         """
         self._comm = scheduler_comm(address, security)
-        calls = SchedulerCalls(self._comm)
         # The first report precedes the manager: from now on the manager's reports do not count.
-        await answer_of(calls.creator_lives, check)
-        self._reporting = asyncio.create_task(self._report(calls))
+        await answer_of(partial(request, self._comm, Handler.CREATOR_LIVES), check)
+        self._reporting = asyncio.create_task(self._report())
         await self._program.start_manager()
-        await self._attached(calls, check)
+        await self._attached(check)
 
-    async def _attached(
-        self, calls: SchedulerCalls, check: Callable[[], Awaitable[object]]
-    ) -> None:
+    async def _attached(self, check: Callable[[], Awaitable[object]]) -> None:
         deadline = time.monotonic() + self._start_s
         looked_at, told = time.monotonic(), ""
         while True:
-            status = await answer_of(calls.status, check)
+            status = await answer_of(partial(request, self._comm, Handler.STATUS), check)
             if any(row["id"] == self._manager for row in status["managers"]):
                 return
             if time.monotonic() - looked_at > STATE_POLL_S:
@@ -393,10 +391,11 @@ class PlacedManager:
                 )
             await asyncio.sleep(POLL_S)
 
-    async def _report(self, calls: SchedulerCalls) -> None:
+    async def _report(self) -> None:
         while True:
             try:
-                await asyncio.wait_for(calls.creator_lives(), CONNECT_TIMEOUT_S)
+                report = request(self._comm, Handler.CREATOR_LIVES)
+                await asyncio.wait_for(report, CONNECT_TIMEOUT_S)
             except UNREACHABLE as error:
                 logger.debug("could not report to the scheduler that its creator runs: %s", error)
             await asyncio.sleep(self._period_s)
@@ -411,7 +410,7 @@ class PlacedManager:
         if before_end is not None:
             await before_end()
         try:
-            end = SchedulerCalls(self._comm).end("its creator has closed it")
+            end = request(self._comm, Handler.END, reason="its creator has closed it")
             await asyncio.wait_for(end, LEAVE_TIMEOUT_S)
         except UNREACHABLE as error:
             logger.debug("could not notify the scheduler that the session closes: %s", error)
@@ -478,13 +477,13 @@ class SessionManager:
         """
         own = self._attachment
         self._comm = scheduler_comm(address, security)
-        calls = SchedulerCalls(self._comm)
-        answer = await answer_of(lambda: calls.attach(own), check)
+        attach = partial(request, self._comm, Handler.ATTACH, **own.to_message())
+        answer = await answer_of(attach, check)
         if not answer["accepted"]:
             raise ClusterError(f"the scheduler rejects its manager: {answer['reason']}")
         for pool in self._pools():
             self.reconciler.inventory.add_pool(pool)
-        self.reconciler.start(calls, own.manager, own.nonce)
+        self.reconciler.start(self._comm, own.manager, own.nonce)
         self.reconciler.wake()
 
     async def close(self, before_end: Callable[[], Awaitable[None]] | None) -> None:
@@ -492,12 +491,14 @@ class SessionManager:
         await self.reconciler.close()
         if self._comm is None:
             return
-        own, calls = self._attachment, SchedulerCalls(self._comm)
+        own = {"manager": self._attachment.manager, "nonce": self._attachment.nonce}
         try:
-            await asyncio.wait_for(calls.leave(own.manager, own.nonce, gone=True), LEAVE_TIMEOUT_S)
+            leave = request(self._comm, Handler.LEAVE, **own, gone=True)
+            await asyncio.wait_for(leave, LEAVE_TIMEOUT_S)
             if before_end is not None:
                 await before_end()
-            await asyncio.wait_for(calls.end("its creator has closed it"), LEAVE_TIMEOUT_S)
+            end = request(self._comm, Handler.END, reason="its creator has closed it")
+            await asyncio.wait_for(end, LEAVE_TIMEOUT_S)
         except UNREACHABLE as error:
             logger.debug("could not notify the scheduler that the session closes: %s", error)
         await self._comm.close_rpc()

@@ -16,7 +16,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from scalable.protocol.addresses import LOOPBACK
-from scalable.protocol.handlers import Handler, SchedulerCalls
+from scalable.protocol.handlers import Handler, request
 from scalable.protocol.servers import PARAMETER, guard
 from scalable.watch.dashboard.routes import routes
 
@@ -43,16 +43,15 @@ class FarScheduler:
         security: Any = security_of(pem)
         arguments = security.get_connection_args("client")
         self._comm = connect(address, timeout=ANSWER_TIMEOUT_S, connection_args=arguments)
-        calls = SchedulerCalls(self._comm)
         self.handlers = {
-            Handler.OVERVIEW.value: self._bounded(calls.overview),
-            Handler.CALL.value: self._bounded(calls.call),
+            handler.value: self._bounded(handler) for handler in (Handler.OVERVIEW, Handler.CALL)
         }
 
-    def _bounded(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _bounded(self, handler: Handler) -> Callable[..., Any]:
         async def asked(**arguments: Any) -> Any:
             try:
-                return await asyncio.wait_for(call(**arguments), ANSWER_TIMEOUT_S)
+                answer = request(self._comm, handler, **arguments)
+                return await asyncio.wait_for(answer, ANSWER_TIMEOUT_S)
             except (OSError, TimeoutError, ValueError) as error:
                 logger.debug("the scheduler does not answer: %r", error)
                 raise web.HTTPError(503, "the scheduler does not answer") from error

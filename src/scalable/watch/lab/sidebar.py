@@ -25,7 +25,7 @@ from scalable.errors import ClusterError, ScalableError
 from scalable.liveness import is_alive, place_of
 from scalable.model import ClusterStatus, PoolStatus
 from scalable.protocol.addresses import is_loopback, link_host
-from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.handlers import Handler
 from scalable.protocol.servers import PARAMETER, cookie_name
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 from scalable.units import format_bytes
@@ -318,11 +318,8 @@ class Sidebar:
     async def adapt(self, seen: Seen, adapt: Any) -> None:
         """Make a cluster's only pool adaptive."""
         tag, minimum, maximum = bounds(seen.status.name, adapt, seen.status.pools)
-
-        def order(scheduler: SchedulerCalls) -> Any:
-            return scheduler.adapt(tag, minimum, maximum)
-
-        await asyncio.to_thread(control.ask, seen.directory, order)
+        wanted: dict[str, Any] = {"tag": tag, "minimum": minimum, "maximum": maximum}
+        await asyncio.to_thread(control.ask, seen.directory, Handler.ADAPT, **wanted)
 
     async def leave(self, seen: Seen) -> bool:
         """Stop a cluster that this process started and return True, or hide any other cluster."""
