@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from scalable.client import tunnel as tunnels
-from scalable.client.tunnel import BackgroundTunnel, Tunnel, TunnelClosedError
+from scalable.client.tunnel import BackgroundTunnel, Tunnel, TunnelClosedError, in_background
 from scalable.protocol import streams
 from scalable.protocol.streams import (
     ANSWER_LENGTH,
@@ -140,6 +140,17 @@ def connect(tunnel):
     return socket.create_connection(("127.0.0.1", tunnel.open()), timeout=60)
 
 
+def cut(tunnel):
+    """Close all carriers, as a network failure would, and return their number."""
+
+    async def close():
+        carriers = [line.carrier for line in tunnel.tunnel._lines if line.carrier is not None]
+        await asyncio.gather(*(carrier.close() for carrier in carriers))
+        return len(carriers)
+
+    return in_background(close(), 10)
+
+
 @contextlib.contextmanager
 def cutting(tunnel, seconds):
     """Cut all carriers again and again; yield a function that says how often one was cut."""
@@ -148,7 +159,7 @@ def cutting(tunnel, seconds):
 
     def run():
         while not stop.wait(seconds):
-            cuts.append(tunnel.cut())
+            cuts.append(cut(tunnel))
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -166,7 +177,7 @@ def test_bytes_arrive_once_and_in_order_while_the_tunnel_is_cut(way, eventually)
     _, relay, _, tunnel = way(digest)
     found, sent = hashlib.sha256(), 0
     with connect(tunnel) as connection, cutting(tunnel, 0.05):
-        while sent < 30 or tunnel.resumed < 5:
+        while sent < 30 or tunnel.tunnel.resumed < 5:
             connection.sendall(BLOCK)
             found.update(BLOCK)
             sent += 1
@@ -185,7 +196,7 @@ def test_a_tunnel_that_went_silent_is_opened_again(way, monkeypatch, caplog):
         network.lose()
         connection.sendall(b"two")
         assert b"".join(received(connection, 3)) == b"two"
-    assert tunnel.resumed == 1
+    assert tunnel.tunnel.resumed == 1
     assert "interrupted: no data came" in caplog.text
     assert "is open again" in caplog.text
 
@@ -198,14 +209,14 @@ def test_a_writer_waits_for_the_tunnel_longer_than_its_kernel_would(way, monkeyp
         connection.setsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT, 500)
         eventually(lambda: network.carriers)
         network.fault = OSError("no network")
-        eventually(tunnel.cut)
+        eventually(lambda: cut(tunnel))
         threading.Timer(1.5, setattr, (network, "fault", None)).start()
         for _ in range(30):
             connection.sendall(BLOCK)
         connection.shutdown(socket.SHUT_WR)
         expected = hashlib.sha256(b"x" + BLOCK * 30).digest()
         assert b"".join(received(connection)) == expected
-    assert tunnel.resumed == 1
+    assert tunnel.tunnel.resumed == 1
 
 
 def test_one_stream_tries_for_all_and_pauses_grow(way, eventually):
@@ -216,7 +227,7 @@ def test_one_stream_tries_for_all_and_pauses_grow(way, eventually):
             connection.sendall(b"a")
             assert connection.recv(1) == b"a"
         network.fault, network.dials = OSError("no network"), 0
-        tunnel.cut()
+        cut(tunnel)
         eventually(lambda: network.dials >= 2)
         threading.Event().wait(0.2)  # eight streams would try twice each
         tried = network.dials
@@ -238,10 +249,10 @@ def test_connections_are_closed_with_the_reason_if_there_is_no_tunnel_for_long(w
         connection.sendall(b"a")
         assert connection.recv(1) == b"a"
         network.fault = OSError("no network")
-        tunnel.cut()
+        cut(tunnel)
         assert b"".join(received(connection)) == b""
     assert "the tunnel was interrupted for 1 s: no network" in caplog.text
-    assert tunnel.fault == "no network"
+    assert tunnel.tunnel.fault == "no network"
 
 
 def test_a_client_that_vanishes_is_given_up_by_the_relay(way, eventually):
@@ -250,7 +261,7 @@ def test_a_client_that_vanishes_is_given_up_by_the_relay(way, eventually):
         connection.sendall(b"a")
         assert connection.recv(1) == b"a"
         network.fault = TunnelClosedError("the machine is gone")
-        tunnel.cut()
+        cut(tunnel)
         assert target.ended.acquire(timeout=60)
     eventually(lambda: relay.streams == 0)
 
@@ -274,7 +285,7 @@ def test_the_end_of_the_scheduler_ends_connections_although_the_relay_is_gone(
         connection.sendall(b"a")
         assert connection.recv(1) == b"a"
         network.fault = ConnectionRefusedError("nobody listens")
-        tunnel.cut()
+        cut(tunnel)
         assert b"".join(received(connection)) == b""
     assert "the scheduler has stopped: nobody listens" in caplog.text
 
@@ -297,7 +308,7 @@ def test_a_new_relay_does_not_know_the_streams_of_the_old_one(way, caplog):
         new = StreamRelay(target.address)
         new.start()
         network.relay = new
-        tunnel.cut()
+        cut(tunnel)
         assert b"".join(received(connection)) == b""
         new.close()
     assert "was given up there, or the scheduler is new" in caplog.text
@@ -316,7 +327,7 @@ def test_closing_a_tunnel_lets_what_was_sent_arrive(way, monkeypatch):
     with connect(tunnel) as connection:
         assert connection.recv(1) == b"a"
         network.fault = OSError("no network")
-        tunnel.cut()
+        cut(tunnel)
         connection.sendall(BLOCK)
     threading.Timer(0.2, setattr, (network, "fault", None)).start()
     tunnel.close()

@@ -99,7 +99,7 @@ def cut(session, kubernetes_bed):
                 if sum(cut > 0 for cut in cuts) >= 3:
                     enough.set()
 
-        before = session.cluster.tunnel.resumed
+        before = session.cluster.tunnel.tunnel.resumed
         thread = threading.Thread(target=run)
         thread.start()
         try:
@@ -107,7 +107,7 @@ def cut(session, kubernetes_bed):
         finally:
             stop.set()
             thread.join()
-        assert session.cluster.tunnel.resumed > before
+        assert session.cluster.tunnel.tunnel.resumed > before
 
     return cutting
 
@@ -152,7 +152,7 @@ def test_calls_go_on_although_the_api_server_was_away(session, work, kubernetes_
     kubernetes_bed.down(3)
     assert list(results) == [-n for n in numbers]
     assert each_once(session, numbers)
-    eventually(lambda: session.cluster.tunnel.fault is None)
+    eventually(lambda: session.cluster.tunnel.tunnel.fault is None)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from distributed.core import clean_exception
 from distributed.protocol.serialize import serialize
 
 from scalable.client.futures import CallFuture
-from scalable.dask_compat.client import KeptResult, facts_of, failed_task, state_of
+from scalable.dask_compat.client import facts_of, failed_task, state_of
 from scalable.errors import ClusterError
 from scalable.protocol.code import ImageVersions, in_image, is_own, locate, reword
 from scalable.protocol.handlers import Handler, request
@@ -118,11 +118,14 @@ class CallFailed:
         return f"{self.task}{self.arguments or ''}{where}{tries}"
 
 
-class KeptFuture(KeptResult):
-    """Future whose result is a :class:`CallFailed` if its task fails."""
+class KeptFuture(Future[Any]):
+    """Future whose result is a :class:`CallFailed` if its task fails, unless ``raiseit=False``."""
 
-    async def value_of_failure(self) -> CallFailed:
-        return (await _failures_of(self.client, [self]))[self.key]
+    async def _result(self, raiseit: bool = True) -> Any:
+        await state_of(self).wait()
+        if raiseit and self.status == "error":
+            return (await _failures_of(self.client, [self]))[self.key]
+        return await super()._result(raiseit)
 
 
 async def kept_values(client: Client, futures: Iterable[Future[Any]]) -> dict[Any, Any]:

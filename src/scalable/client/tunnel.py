@@ -87,8 +87,8 @@ class Tunnel:
         kept_s: float = KEPT_S,
         window: int = WINDOW,
     ) -> None:
-        #: Numbers of streams that were opened, and of carriers that have replaced a lost one.
-        self.opened = self.resumed = 0
+        #: Number of carriers that have replaced a lost one.
+        self.resumed = 0
         #: Why there is no carrier, or None while there is one and before the first failed attempt.
         self.fault: str | None = None
         self._dial, self._hang_up = dial, hang_up
@@ -151,12 +151,6 @@ class Tunnel:
         if listening is not None:
             asyncio.get_running_loop().remove_reader(listening)
             listening.close()
-
-    async def cut(self) -> int:
-        """Close all carriers, as a network failure would, and return their number."""
-        carriers = [line.carrier for line in self._lines if line.carrier is not None]
-        await asyncio.gather(*(carrier.close() for carrier in carriers))
-        return len(carriers)
 
     # Streams --------------------------------------------------------------------------------------
 
@@ -242,10 +236,7 @@ class Tunnel:
             await asyncio.sleep(pause_s(self._failures))
             return None
         self._works()
-        if line.fresh:
-            self.opened += 1
-        else:
-            self.resumed += 1
+        self.resumed += not line.fresh
         line.fresh = False
         return found
 
@@ -303,45 +294,31 @@ class BackgroundTunnel:
 
     def __init__(self, make: Callable[[], Tunnel]) -> None:
         self._make = make
-        self._tunnel: Tunnel | None = None
+        #: The tunnel while it is open.
+        self.tunnel: Tunnel | None = None
         self._port = 0
 
     def open(self) -> int:
         """Listen on a free port of loopback, and return it. Idempotent."""
-        if self._tunnel is None:
+        if self.tunnel is None:
             self._port = in_background(self._opened(), OPEN_TIMEOUT_S)
         return self._port
 
     async def _opened(self) -> int:
-        self._tunnel = self._make()
-        return await self._tunnel.open()
+        self.tunnel = self._make()
+        return await self.tunnel.open()
 
     def close(self) -> None:
         """Close the tunnel after forwarding the pending data of its connections."""
-        tunnel, self._tunnel = self._tunnel, None
+        tunnel, self.tunnel = self.tunnel, None
         if tunnel is not None:
             with suppress(TimeoutError):
                 in_background(tunnel.close(), OPEN_TIMEOUT_S)
 
     def abandon(self, reason: str) -> None:
         """Reset all connections, and refuse new ones, because the scheduler is gone."""
-        if (tunnel := self._tunnel) is not None:
+        if (tunnel := self.tunnel) is not None:
             _background_loop().call_soon_threadsafe(tunnel.abandon, reason)
-
-    def cut(self) -> int:
-        """Close all carriers, as a network failure would, and return their number."""
-        tunnel = self._tunnel
-        return 0 if tunnel is None else in_background(tunnel.cut(), OPEN_TIMEOUT_S)
-
-    @property
-    def fault(self) -> str | None:
-        """Reason why the tunnel does not work, or None if it works or is not open."""
-        return None if self._tunnel is None else self._tunnel.fault
-
-    @property
-    def resumed(self) -> int:
-        """Number of carriers that have replaced a lost one."""
-        return 0 if self._tunnel is None else self._tunnel.resumed
 
 
 class _Background:

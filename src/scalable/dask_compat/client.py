@@ -126,20 +126,6 @@ def keep_copy(error: Exception, func: Callable[..., Any], args: tuple[Any, ...])
             state.exception = kept.with_traceback(state.traceback)
 
 
-class KeptResult(Future[Any]):
-    """A future that returns a value in place of a failure, except for ``raiseit=False``."""
-
-    async def value_of_failure(self) -> Any:
-        """Return the value that replaces the result of a failed task."""
-        raise NotImplementedError
-
-    async def _result(self, raiseit: bool = True) -> Any:
-        await state_of(self).wait()
-        if raiseit and self.status == "error":
-            return await self.value_of_failure()
-        return await super()._result(raiseit)
-
-
 class _SharedRequest(asyncio.Task[Any]):
     """Request whose answer several coroutines await. None of them can cancel it."""
 

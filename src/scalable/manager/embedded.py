@@ -26,10 +26,9 @@ from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.model import Starting
 from scalable.protocol.events import Event
-from scalable.protocol.pools import UNTAGGED, Attachment
-from scalable.protocol.servers import GuardedWorker, guarded, private_class
+from scalable.protocol.pools import Attachment
+from scalable.protocol.servers import GuardedWorker, accepts, guarded, private_class
 from scalable.records.directory import OWNER
-from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.managers import AttachedManagers, Demand
 
@@ -122,11 +121,6 @@ class EmbeddedManager:
         self.inventory.obey(self.demand.orders(EMBEDDED))
         if controller is not None:
             controller.on_change()
-
-    def decided(self, decision: ScaleDecision) -> dict[str, int]:
-        """Return the desired worker counts by tag after a scaler's decision."""
-        pools = self.inventory.status()
-        return self.demand.decided(decision, {tag: pools[tag] for tag in pools if tag != UNTAGGED})
 
     def discard(self, asked: Iterable[UnitName]) -> None:
         """Remove units from the desired ones, given the names of units or workers."""
@@ -243,7 +237,7 @@ class EntryLauncher:
             return
         logger.debug("worker %s: closing", name)
         options = {}
-        if isinstance(created, Worker) and _may_leave_threads(type(created)):
+        if isinstance(created, Worker) and accepts(type(created), "executor_wait", method="close"):
             await _idle(created)
             # A thread that waits for an endless task would keep the event loop from closing.
             options = {"executor_wait": False}
@@ -266,7 +260,9 @@ class EntryLauncher:
         if not start.done():
             return Observation(UnitState.PENDING, "starting")
         if not start.cancelled() and (error := start.exception()) is not None:
-            return Observation(UnitState.ENDED, f"it failed to start: {_root(error)!r}")
+            while error.__cause__ is not None:  # Dask's error has the original one
+                error = error.__cause__
+            return Observation(UnitState.ENDED, f"it failed to start: {error!r}")
         status = getattr(created, "status", Status.running)
         if status in _ENDED:
             return Observation(UnitState.ENDED, f"it is {status.name}")
@@ -283,13 +279,6 @@ class EntryLauncher:
     async def logs(self, name: UnitName) -> str:  # noqa: ARG002 - see below
         """Return an empty string: the created objects have no log of their own."""
         return ""
-
-
-def _root(error: BaseException) -> BaseException:
-    """Return the original error inside Dask's 'failed to start' error."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 # Entry security -----------------------------------------------------------------------------------
@@ -354,16 +343,6 @@ async def _idle(worker: Worker) -> None:
     last = time.monotonic() + LAST_TASKS_S
     while worker.state.executing and time.monotonic() < last:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(ALIGN_INTERVAL_S)
-
-
-def _may_leave_threads(cls: type[Worker]) -> bool:
-    """Return whether ``close`` of a class of workers accepts ``executor_wait``, as Dask's does."""
-    for each in cls.__mro__:
-        if "close" in vars(each):
-            parameters = inspect.signature(vars(each)["close"]).parameters
-            if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
-                return "executor_wait" in parameters
-    return False
 
 
 def _texts(security: Any) -> dict[str, str]:

@@ -71,7 +71,8 @@ class Inventory:
                 logger.info("%s is retried: %s", shown(tag), reason)
             pool.start_anew()
             names = self.wanted.names(tag)
-            self.wanted.forget_starts(tag)
+            for name in names:
+                self.wanted.starts.pop(name, None)
             for _ in range(count - len(names)):
                 if not self.wanted.take_back(pool, self.units):
                     self.wanted.add(pool)
@@ -149,7 +150,7 @@ class Inventory:
             if pool.cut:
                 continue
             starting[id(pool.launcher)] += 1
-            starts = with_start(self.wanted.starts(name), now)
+            starts = with_start(self.wanted.starts.get(name, ()), now)
             self.units[name] = Unit(name, pool.tag, names, now, starts=starts, in_flight=True)
             due.setdefault(pool.tag, {})[name] = entry
         return due
@@ -214,7 +215,8 @@ class Wanted:
         self._incarnation = incarnation
         self._counters = Counter[str]()
         self._generated: set[UnitName] = set()
-        self._starts: dict[UnitName, tuple[float, ...]] = {}
+        #: Start times of the units that a unit replaces, in monotonic seconds.
+        self.starts: dict[UnitName, tuple[float, ...]] = {}
         self._leaving: set[UnitName] = set()
 
     def names(self, tag: str) -> list[UnitName]:
@@ -225,20 +227,12 @@ class Wanted:
             if entry.get("pool", UNTAGGED) == tag and name not in self._leaving
         ]
 
-    def starts(self, name: UnitName) -> tuple[float, ...]:
-        """Return the start times of the units that a unit replaces, in monotonic seconds."""
-        return self._starts.get(name, ())
-
-    def forget_starts(self, tag: str) -> None:
-        for name in self.names(tag):
-            self._starts.pop(name, None)
-
     def add(self, pool: Pool, starts: tuple[float, ...] = ()) -> None:
         """Add one desired unit to a pool, under a new name."""
         new_entry = pool.new_entry or partial(self._new_entry, pool)
         for name, entry in new_entry().items():
             self.put(name, pool, entry)
-            self._starts[name] = starts
+            self.starts[name] = starts
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
         """Make one of the pool's draining units desired again. Return False if there is none."""
@@ -252,7 +246,7 @@ class Wanted:
     def remove(self, name: UnitName) -> None:
         self.spec.pop(name, None)
         self._generated.discard(name)
-        self._starts.pop(name, None)
+        self.starts.pop(name, None)
         self._leaving.discard(name)
 
     def renew(self, unit: Unit, pool: Pool) -> None:
@@ -270,7 +264,7 @@ class Wanted:
             self.remove(unit.name)
             self.add(pool, unit.starts)
         else:
-            self._starts[unit.name] = unit.starts
+            self.starts[unit.name] = unit.starts
 
     def put(self, name: UnitName, pool: Pool, entry: Mapping[str, Any] | None = None) -> None:
         """Add a desired unit, by default with the template of its pool."""

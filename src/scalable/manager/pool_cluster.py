@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Any, Self
 
 from distributed import Scheduler, Security
 from distributed.core import Status
+from distributed.deploy.cluster import Cluster
+from distributed.deploy.spec import SpecCluster
 from distributed.utils import NoOpAwaitable, import_term, offload
 
 from scalable.client.attached import AttachedCluster
@@ -21,9 +24,7 @@ from scalable.client.client import client_of
 from scalable.client.overviews import NOW_S, DisplayedCluster
 from scalable.dask_compat import check_version
 from scalable.dask_compat.client import close_clients_of
-from scalable.dask_compat.cluster import (
-    ManagedSpecCluster,
-)
+from scalable.dask_compat.cluster import ignore_unread_timeouts
 from scalable.errors import ClusterError
 from scalable.manager.embedded import EMBEDDED, EmbeddedManager
 from scalable.manager.launcher import Launcher, UnitName
@@ -43,8 +44,10 @@ from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.settings import state_dir
 from scalable.units import parse_bytes, seconds_of
 
+logger = logging.getLogger("scalable.manager")
 
-class PoolCluster(DisplayedCluster, ManagedSpecCluster):
+
+class PoolCluster(DisplayedCluster, SpecCluster):
     """Pools of tagged workers on one scheduler.
 
     The class has the methods of Dask's ``SpecCluster``; the examples in the docstring of
@@ -107,12 +110,14 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         **kwargs: Any,
     ) -> None:
         check_version()
+        self._process = os.getpid()
         limit_s = seconds_of("start_timeout", start_timeout)
         self.manager = EmbeddedManager(self._provider_name, self._starting, limit_s)
         untagged = Pool(UNTAGGED, self.manager.entries, template=worker)
-        if self._names_new_workers(PoolCluster):
+        names = ("new_worker_spec", "_new_worker_name")
+        if any(getattr(type(self), name) is not getattr(PoolCluster, name) for name in names):
             untagged.new_entry = self.new_worker_spec
-        self.add_pools([untagged])
+        self.manager.add_pools([untagged])
         scheduler, security = secured_entry(scheduler, security)
         kwargs.setdefault("silence_logs", logging.WARNING)
         super().__init__(
@@ -124,6 +129,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             name=name,
             **kwargs,
         )
+        if not self.asynchronous:
+            ignore_unread_timeouts(self)
 
     # The manager's inventory replaces the dictionaries of SpecCluster.
 
@@ -136,11 +143,16 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     def worker_spec(self, entries: Mapping[UnitName, dict[str, Any]]) -> None:
         self.manager.inventory.wanted.spec = dict(entries)
 
-    def _existing_units(self) -> dict[UnitName, Any]:
-        """Map unit names to the units' Python objects, or to their records if they have none."""
+    @property
+    def workers(self) -> dict[UnitName, Any]:
+        """Objects of the existing units by name. A unit without a Python object has its record."""
         objects = self.manager.entries.objects
         units = self.manager.inventory.existing()
         return {name: objects.get(name, unit) for name, unit in units.items()}
+
+    @workers.setter
+    def workers(self, _: Mapping[UnitName, Any]) -> None:
+        pass  # SpecCluster's constructor sets an empty dictionary
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
@@ -184,11 +196,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         pool = Pool(tag, launcher or self.manager.entries, dict(template), slots)
         pool.walltime_s = seconds_of("walltime_s", walltime_s)
         pool.task_s = seconds_of("task_s", task_s)
-        self.add_pools([pool])
-
-    def add_pools(self, pools: Iterable[Pool]) -> None:
-        """Add pools without workers."""
-        self.manager.add_pools(pools)
+        self.manager.add_pools([pool])
 
     def scale(  # type: ignore[override]
         self,
@@ -242,7 +250,9 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
                 "new_worker_spec(): the pool without a tag has no template",
                 hint="use scale(tag, n) or add_pool(), or pass worker= to PoolCluster",
             )
-        return super().new_worker_spec()
+        made: dict[UnitName, Any] = super().new_worker_spec()
+        self._i += 1  # names are never reused
+        return made
 
     def apply(self, decision: ScaleDecision) -> Any:
         """Apply the decision of a scaler. Other pools stay as they are.
@@ -260,7 +270,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         ClusterError
             When there is no such pool. Nothing is changed.
         """
-        counts = self.manager.decided(decision)
+        counts = self.manager.demand.decided(decision, self.pools)
         self.manager.want(counts, source="decision", reason=decision.reasoning)
         return NoOpAwaitable() if self.asynchronous else None
 
@@ -296,14 +306,13 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         return n
 
     @property
-    def _can_grow(self) -> bool:
-        """True if any pool has a template for more units."""
+    def _supports_scaling(self) -> bool:  # type: ignore[override]
         return any(pool.template is not None for pool in self.manager.inventory.pools.values())
 
     async def scale_down(self, workers: Iterable[UnitName]) -> None:
         """Retire and stop units, given names of units or names of their workers."""
         self.manager.discard(workers)
-        await self._corrected()
+        await self._correct_state()
 
     def adapt(  # type: ignore[override]
         self,
@@ -355,7 +364,9 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         asked.apply_totals(self.manager.inventory.pool(tag))
         if self.manager.controller is None:
             raise ClusterError("the cluster is not started", hint="await it first")
-        self._stop_adapting_as_dask()
+        if self._adaptive is not None:  # of Dask's kind
+            self._adaptive.stop()
+            self._adaptive = None
         if asked.adaptive is None or not enabled:
             return self.manager.controller.adapt(
                 tag, asked.minimum, asked.maximum, enabled=enabled, **options
@@ -378,7 +389,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         ProviderError
             When the batch system or machine refuses a unit permanently.
         """
-        return self.sync(self._correct_now)
+        return self.sync(self._correct_state_internal)
 
     # Life ---------------------------------------------------------------------------------------
 
@@ -394,18 +405,37 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             if self.status == Status.created:
                 await self._start()
             await self.scheduler
-            await self._corrected()
+            await self._correct_state()
             return self
 
         return aligned().__await__()
 
-    async def _bring_in_line(self) -> None:
+    async def _correct_state_internal(self) -> None:
         """Request missing units, and stop units that are no longer desired."""
-        await self.manager.align()
+        self._correct_state_waiting = None
+        if self.status == Status.running:
+            await self.manager.align()
 
-    def _workers_changed(self) -> None:
-        """Wake the reconciler because a worker joined or left the scheduler."""
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        # Skips SpecCluster's own version, which closes and forgets a worker that was lost. A worker
+        # that came and went before the list of workers was read is not in it.
+        if op == "add" or msg in self.scheduler_info["workers"]:
+            Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
         self.manager.reconciler.wake()
+
+    def close(self, timeout: float | None = None) -> Any:
+        """Stop the cluster. Does nothing in a fork of its process, where Dask calls it at exit."""
+        if os.getpid() != self._process:
+            return None
+        try:
+            return super().close(timeout)
+        except RuntimeError as error:
+            # To end the threads of an event loop, asyncio starts another one, which Python 3.12
+            # refuses while it exits. They end with the process.
+            if "at interpreter shutdown" not in str(error):
+                raise
+            logger.debug("the event loop was not closed: %s", error)
+            return None
 
     async def _close(self) -> None:
         await close_clients_of(self, ClusterError("the client's cluster was closed"))
@@ -438,10 +468,11 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
 
 # Adapting -----------------------------------------------------------------------------------------
 
-#: Options with the cores of one worker.
-_CORES = ("nthreads", "ncores", "threads", "cores")
-#: Options with the memory of one worker.
-_MEMORY = ("memory_limit", "memory")
+#: Options with the cores and the memory of one worker.
+_OPTIONS = {
+    "cpus": ("nthreads", "ncores", "threads", "cores"),
+    "memory": ("memory_limit", "memory"),
+}
 
 
 @dataclass
@@ -462,10 +493,8 @@ class AdaptiveBounds:
         """Narrow the bounds by total cores and memory. Raises ClusterError for unknown sizes."""
         for name, total in self.totals.items():
             bound, _, unit = name.partition("_")
-            if unit == "memory":
-                share = parse_bytes(total) / _size(pool, name, "memory", _MEMORY)
-            else:
-                share = float(total) / _size(pool, name, "cpus", _CORES)
+            amount = parse_bytes(total) if unit == "memory" else float(total)
+            share = amount / _size(pool, name, "memory" if unit == "memory" else "cpus")
             if bound == "minimum":
                 self.minimum = max(self.minimum, math.ceil(share))
             else:
@@ -499,10 +528,10 @@ def read_bounds(
     )
 
 
-def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:
+def _size(pool: Pool, asked: str, part: str) -> float:
     """Return the cores, or the memory in bytes, of one worker of a pool."""
     template: Mapping[str, Any] = (pool.template or {}).get("options", {})
-    known = [template.get(name) for name in names] + [pool.shape.get(part)]
+    known = [template.get(name) for name in _OPTIONS[part]] + [pool.shape.get(part)]
     for value in filter(None, known):
         with suppress(ValueError, TypeError):
             return float(parse_bytes(value) if part == "memory" else value)

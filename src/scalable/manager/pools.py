@@ -118,6 +118,7 @@ def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> 
     own = {unit.name: unit for unit in units if unit.pool == pool.tag}
     phases = Counter(unit.phase for unit in own.values())
     waiting = [unit.waiting for unit in own.values() if unit.waiting]
+    failed = f"the last start failed: {pool.start_failure}" if pool.start_failure else None
     suspended = sum(unit.suspended and unit.phase is Phase.RUNNING for unit in own.values())
     return PoolStatus(
         wanted=len(wanted),
@@ -127,15 +128,11 @@ def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> 
         failed=sum(name not in own for name in wanted) if pool.degraded else 0,
         slots=pool.slots,
         reason=pool.degraded,
-        waiting=waiting[-1] if waiting else pool.refusal or _failure(pool),
+        waiting=waiting[-1] if waiting else pool.refusal or failed,
         lost=pool.lost,
         last_loss=pool.last_loss,
         suspended=suspended,
     )
-
-
-def _failure(pool: Pool) -> str | None:
-    return f"the last start failed: {pool.start_failure}" if pool.start_failure else None
 
 
 # Site ---------------------------------------------------------------------------------------------

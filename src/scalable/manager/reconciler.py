@@ -99,9 +99,7 @@ class Reconciler:
     # Life ---------------------------------------------------------------------------------------
 
     def start(self, comm: Any, manager: str, nonce: str) -> None:
-        """Start reconciling. ``nonce`` identifies this process, as in the manager's attachment.
-        ``comm`` is Dask's ``rpc`` object of the scheduler.
-        """
+        """Start reconciling. ``comm`` is Dask's ``rpc`` object of the scheduler."""
         self._comm, self._identity = comm, {"manager": manager, "nonce": nonce}
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run(), name="scalable reconciler")
@@ -176,12 +174,14 @@ class Reconciler:
         """
         async with self._lock:
             answer = await self._heartbeat()
+            self.replaced = not answer
+            if self.replaced:
+                return
             workers = {name: WorkerView(**view) for name, view in answer["workers"].items()}
             self.inventory.workers = workers
             self.end_wanted = answer["end"]
-            self.replaced = not answer["known"]
-            self._counts_costs = answer.get("counts_costs", False)
-            if self.end_wanted or self.replaced:
+            self._counts_costs = answer["counts_costs"]
+            if self.end_wanted:
                 return
             now, used_s = time.monotonic(), -time.thread_time()
             with self.inventory.changing:
@@ -253,7 +253,7 @@ class Reconciler:
 
     def _decide(self, answer: HeartbeatAnswer, now: float) -> NextSteps:
         units, pools = self.inventory.units, self.inventory.pools
-        workers, lost_at_work = self.inventory.workers, answer.get("lost_at_work", {})
+        workers, lost_at_work = self.inventory.workers, answer["lost_at_work"]
         for unit in refresh(units.values(), workers, now, answer["dismissed"], lost_at_work):
             pool = pools[unit.pool]
             pool.connected()

@@ -93,10 +93,8 @@ async def request(server: Any, handler: StrEnum, **arguments: Any) -> Any:
 
 
 class HeartbeatAnswer(TypedDict):
-    """Answer to a manager's heartbeat."""
+    """Answer to a manager's heartbeat. Another process with the manager's id gets ``{}``."""
 
-    #: True if this process is attached, False if another process has its id.
-    known: bool
     #: Fields of :class:`scalable.manager.units.WorkerView` by worker name.
     workers: dict[str, dict[str, Any]]
     #: Mean running time of the slowest kind of task in seconds, or 0 before any task has run.
@@ -112,20 +110,6 @@ class HeartbeatAnswer(TypedDict):
     lost_at_work: dict[str, str]
     #: True if the scheduler counts costs, so that reports must contain charges.
     counts_costs: bool
-
-
-def refused_heartbeat() -> HeartbeatAnswer:
-    """Return the answer to a manager whose id is used by another attached process."""
-    return {
-        "known": False,
-        "workers": {},
-        "longest_s": 0.0,
-        "orders": {},
-        "end": False,
-        "dismissed": {},
-        "lost_at_work": {},
-        "counts_costs": False,
-    }
 
 
 # Workers ------------------------------------------------------------------------------------------

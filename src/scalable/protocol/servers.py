@@ -150,11 +150,7 @@ def guard(application: web.Application, token: str) -> None:
 
     application.find_handler = find_admitted  # type: ignore[method-assign]
     # Tornado would log the URL of each request, and the URL may contain the token.
-    application.settings["log_function"] = _log_nothing
-
-
-def _log_nothing(handler: web.RequestHandler) -> None:
-    pass
+    application.settings["log_function"] = lambda _: None
 
 
 class GuardedHttp:
@@ -224,7 +220,7 @@ class PrivateNode:
             with ExitStack() as stack:
                 # No other process uses the directory, so that Dask need not lock or purge it.
                 stack.enter_context(dask.config.set({"distributed.worker.use-file-locking": False}))
-                if _takes_directory(type(self)):
+                if accepts(type(self), "local_directory", within=Server):
                     kwargs["local_directory"] = str(directory.path)
                 else:
                     place = {"temporary-directory": str(directory.path)}
@@ -255,18 +251,20 @@ def private_class(cls: type[Any]) -> type[Any]:
     return type(cls.__name__, (PrivateNode, cls), names)
 
 
-def _takes_directory(cls: type[Any]) -> bool:
-    """Return whether the constructors of a class accept ``local_directory``."""
+def accepts(
+    cls: type[Any], keyword: str, *, method: str = "__init__", within: type[Any] = object
+) -> bool:
+    """Return whether a method, or one of a base to which it passes others on, accepts a keyword.
+    Of Dask's scheduler, only the bases ``within`` Server stop that.
+    """
     for each in cls.__mro__:
-        if each is PrivateNode or "__init__" not in vars(each):
-            continue
-        parameters = inspect.signature(vars(each)["__init__"]).parameters
-        if "local_directory" in parameters:
-            return True
-        # SchedulerState is a sibling of Server, not its base.
-        ends = not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        if ends and issubclass(each, Server):
-            return False
+        if method in vars(each):
+            parameters = inspect.signature(vars(each)[method]).parameters
+            if keyword in parameters:
+                return True
+            ends = not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+            if ends and issubclass(each, within):
+                return False
     return False
 
 

@@ -19,7 +19,7 @@ from scalable.dask_compat.scheduler_extensions import keep_shuffles_in_pools
 from scalable.errors import ClusterError
 from scalable.model.clusters import pools_from_dict, pools_to_dict
 from scalable.protocol.events import Event
-from scalable.protocol.handlers import Change, Handler, HeartbeatAnswer, offer, refused_heartbeat
+from scalable.protocol.handlers import Change, Handler, HeartbeatAnswer, offer
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY, WIRE, other_wire
 from scalable.protocol.pools import AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
@@ -206,7 +206,7 @@ class Controller(ClusterState, SchedulerPlugin):
         workers: Iterable[str] = (),
         events: Iterable[Event] = (),
         charges: Mapping[str, Sequence[Any]] | None = None,
-    ) -> HeartbeatAnswer:
+    ) -> HeartbeatAnswer | dict[str, Any]:
         """Store a manager's report, and return its orders and the state of its workers.
         ``charges`` maps charged units to fields of :class:`~scalable.pricing.metering.Charge`, or
         is None if the manager does not report them.
@@ -214,7 +214,7 @@ class Controller(ClusterState, SchedulerPlugin):
         known = list(workers)
         if not self.managers.beat(manager, nonce, pools_from_dict(pools), known, time.monotonic()):
             logger.debug("heartbeat of manager %r is refused: another process has its id", manager)
-            return refused_heartbeat()
+            return {}
         if charges is not None:
             self.spending.report(manager, charges)
         for event in events:
@@ -223,7 +223,6 @@ class Controller(ClusterState, SchedulerPlugin):
         self.on_change()
         prefixes = self.scheduler.task_prefixes.values()
         return {
-            "known": True,
             "workers": self.views(manager, set(known)),
             "longest_s": max((p.duration_average for p in prefixes), default=0.0),
             "orders": self.demand.orders(manager),

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import pickle
 import re
 import sys
@@ -22,6 +23,7 @@ from distributed.active_memory_manager import ReduceReplicas
 from distributed.batched import BatchedSend
 from distributed.comm import connect
 from distributed.comm.core import CommClosedError
+from distributed.core import Status
 from distributed.protocol import core, to_serialize
 from distributed.protocol import pickle as dask_pickle
 from distributed.scheduler import WorkerState
@@ -38,10 +40,8 @@ from scalable.dask_compat import (
     scheduler_extensions,
     worker,
 )
-from scalable.dask_compat import cluster as cluster_compat
 from scalable.dask_compat import scheduler as scheduler_compat
 from scalable.dask_compat.client import survive_unpickling
-from scalable.dask_compat.cluster import ManagedSpecCluster
 from scalable.dask_compat.scheduler import (
     GreetingScheduler,
     LostWorker,
@@ -688,40 +688,33 @@ def test_few_of_the_messages_are_kept_that_were_sent_to_a_worker():
 # A cluster of pools rests on Dask's SpecCluster, and says at its start where that has changed.
 
 
-class Noted(ManagedSpecCluster):
-    """Notes what is asked of it; nothing is started."""
+class Noted(PoolCluster):
+    """Notes what is asked of its manager; nothing is started."""
 
     status = None
 
     def __init__(self, status):
+        self._process = os.getpid()
         self.status, self.scheduler_info = status, {"workers": {}}
         self._correct_state_waiting = None
         self.calls = []
+        reconciler = SimpleNamespace(wake=lambda: self.calls.append("workers changed"))
+        self.manager = SimpleNamespace(align=self.align, reconciler=reconciler)
 
-    async def _bring_in_line(self):
+    async def align(self):
         self.calls.append("bring in line")
-
-    def _workers_changed(self):
-        self.calls.append("workers changed")
-
-    @property
-    def _can_grow(self):
-        return True
-
-    def _existing_units(self):
-        return {"a": 1}
 
 
 @pytest.fixture
 def running():
-    cluster = Noted(cluster_compat.Status.running)
+    cluster = Noted(Status.running)
     yield cluster
-    cluster.status = cluster_compat.Status.closed  # Dask warns of clusters that are left open
+    cluster.status = Status.closed  # Dask warns of clusters that are left open
 
 
 def test_one_pass_brings_the_units_in_line_for_all_that_ask_at_once(running):
     async def main():
-        await asyncio.gather(running._corrected(), running._corrected())
+        await asyncio.gather(running._correct_state(), running._correct_state())
 
     asyncio.run(main())
     assert running.calls == ["bring in line"]
@@ -729,17 +722,17 @@ def test_one_pass_brings_the_units_in_line_for_all_that_ask_at_once(running):
 
 def test_a_later_request_makes_a_pass_of_its_own(running):
     async def main():
-        await running._corrected()
-        await running._corrected()
-        await running._correct_now()
+        await running._correct_state()
+        await running._correct_state()
+        await running._correct_state_internal()
 
     asyncio.run(main())
     assert running.calls == ["bring in line"] * 3
 
 
 def test_nothing_is_brought_in_line_while_the_cluster_does_not_run():
-    cluster = Noted(cluster_compat.Status.closed)
-    asyncio.run(cluster._correct_now())
+    cluster = Noted(Status.closed)
+    asyncio.run(cluster._correct_state_internal())
     assert cluster.calls == []
 
 
@@ -750,7 +743,6 @@ def test_arrivals_and_departures_are_reported_and_no_worker_is_closed(running):
     assert running.scheduler_info["workers"] == {}
     running._update_worker_status("remove", "tcp://2")  # it came and went before anybody read of it
     assert running.calls == ["workers changed"] * 3
-    assert running.workers == {"a": 1}
 
 
 # Values that cannot be loaded ---------------------------------------------------------------------

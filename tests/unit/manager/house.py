@@ -12,8 +12,9 @@ from scalable.manager.launcher import Observation, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.units import WorkerView
-from scalable.protocol.handlers import refused_heartbeat
 from unit.played import decorator_of
+
+ANSWER = {"longest_s": 0.0, "orders": {}, "end": False, "dismissed": {}, "counts_costs": False}
 
 
 class FakeLink:
@@ -38,7 +39,7 @@ class FakeLink:
         self.calls["heartbeat"] += 1
         workers = {name: asdict(view) for name, view in self.workers.items()}
         lost = dict(self.lost_at_work)
-        return {**refused_heartbeat(), "known": True, "workers": workers, "lost_at_work": lost}
+        return ANSWER | {"workers": workers, "lost_at_work": lost}
 
     async def withhold_work(self, units):
         act, self.before_withholding = self.before_withholding, lambda: None
