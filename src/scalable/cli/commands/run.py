@@ -40,7 +40,7 @@ from scalable.session.progress import Display, LiveDisplay
 from scalable.session.request import Request
 from scalable.units import format_duration
 
-_INTERRUPTED = 130
+_CODES_OF_CANCELLED = {128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 #: Maximum wait until the cluster's scheduler has recorded the last finished tasks.
 _RECORDED_S = 10.0
 #: Seconds without work after which a run's own cluster stops, if this process was killed.
@@ -404,7 +404,7 @@ def _reports(
     With an ``attached`` detached cluster, whose run continues, only ``part`` of that run is shown.
     """
     reports: list[RunReport] = []
-    failed: EndStatus = "cancelled" if code == _INTERRUPTED else "failed"
+    failed: EndStatus = "cancelled" if code in _CODES_OF_CANCELLED else "failed"
     for run in runs:
         try:
             if part is not None and run == part.path:
