@@ -243,8 +243,32 @@ def test_an_interrupt_while_the_session_starts(script, tmp_path, eventually):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT), errors
+    assert "distributed" not in errors
+    assert errors.endswith("KeyboardInterrupt\n")
     assert all(gone(child.pid) for child in children)
     assert run_of(tmp_path)[1]["status"] == "cancelled"
+
+
+INTERRUPTED_IMPORT = """
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "scalable.manager.pool_cluster":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:  # as some modules do
+                raise ImportError("it cannot be loaded")
+
+sys.meta_path.insert(0, Finder())
+with session as client:
+    pass
+"""
+
+
+def test_an_interrupt_while_modules_load_is_not_an_error_of_theirs(script):
+    _, errors = (process := script(INTERRUPTED_IMPORT)).communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT), errors
+    assert "ImportError" not in errors
+    assert errors.endswith("KeyboardInterrupt\n")
 
 
 def test_a_killed_script_whose_forked_child_lives_on(script, eventually):

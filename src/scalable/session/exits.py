@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 #: Method that closes a session; its argument is the error that stopped the script, or None.
@@ -38,10 +39,10 @@ def no_longer_closed_at_exit(close: Close) -> None:
         _handle_signals(_exit_by_signal, signal.SIG_DFL)
 
 
-def _handle_signals(old: Any, new: Any) -> None:
+def _handle_signals(old: Any, new: Any, numbers: Iterable[signal.Signals] = _SIGNALS) -> None:
     """Replace a handler of signals with another one, and keep those of the program."""
     if threading.current_thread() is threading.main_thread():
-        for number in _SIGNALS:
+        for number in numbers:
             if signal.getsignal(number) == old:
                 signal.signal(number, new)
 
@@ -55,18 +56,32 @@ def _exit_by_signal(number: int, frame: object) -> None:  # noqa: ARG001 - as si
     raise _exits[-1]
 
 
-def _handle_again() -> None:
-    if _open:
-        _handle_signals(signal.SIG_DFL, _exit_by_signal)
-
-
 # Python forgets a signal that a new child receives before its handlers can run, and a child that is
 # terminated at once would live on. During a fork, signals therefore have their default effect.
 os.register_at_fork(
     before=lambda: _handle_signals(_exit_by_signal, signal.SIG_DFL),
-    after_in_parent=_handle_again,
+    after_in_parent=lambda: _handle_signals(
+        signal.SIG_DFL, _exit_by_signal if _open else signal.SIG_DFL
+    ),
     after_in_child=_open.clear,
 )
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Raise KeyboardInterrupt after the block, where it would be lost or become another error."""
+    caught = []
+
+    def catch(number: int, _: object) -> None:
+        caught.append(number)
+
+    _handle_signals(signal.default_int_handler, catch, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        _handle_signals(catch, signal.default_int_handler, [signal.SIGINT])
+    if caught:
+        raise KeyboardInterrupt
 
 
 def _close_open_sessions() -> None:

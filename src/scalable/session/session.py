@@ -33,7 +33,7 @@ from scalable.model.cache_settings import CacheSettings, Keeping
 from scalable.model.overview import Overview
 from scalable.providers.local.traits import DEFAULTS
 from scalable.providers.registry import provider_traits
-from scalable.session.exits import closed_at_exit, no_longer_closed_at_exit
+from scalable.session.exits import closed_at_exit, interrupts_later, no_longer_closed_at_exit
 from scalable.session.request import Request
 from scalable.storage import Storage, no_storage
 from scalable.units import counted, seconds_of
@@ -397,8 +397,13 @@ class ScalableSession:
             limit_s = seconds_of("timeout_s", timeout_s)
             return self._start(plan, detach=detach, name=name, timeout_s=limit_s)
         except ScalableError as error:
-            told_alone(error)
+            # Python then reports it without our frames.
+            if sys.excepthook is sys.__excepthook__ and not settings.debug():
+                sys.excepthook = _tell
+            error.alone = True
             raise
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None  # without the frames of what it has interrupted
 
     def _start(
         self,
@@ -449,6 +454,7 @@ class ScalableSession:
         request = self._request
         for warning in warnings:
             logger.warning("%s", warning.render())
+        from scalable.client.task_output import NotebookStreams, in_notebook
         from scalable.clusters.deployment import Deployment
         from scalable.clusters.record import SessionRecord
         from scalable.session.progress import shown_to_run
@@ -472,18 +478,13 @@ class ScalableSession:
             self._deployment.start(plan)
             self._client = self._connect()
             if self._shows_output:
-                self._show_output(self._client)
+                self._client.show_output()
+                if in_notebook() and self.spec.options.get("processes") is False:
+                    self._streams = NotebookStreams()
         except BaseException as error:
             self._close(error)
             raise
         return self._client
-
-    def _show_output(self, client: ScalableClient) -> None:
-        from scalable.client.task_output import NotebookStreams, in_notebook
-
-        client.show_output()
-        if in_notebook() and self.spec.options.get("processes") is False:
-            self._streams = NotebookStreams()
 
     def _start_detached(
         self, plan: Plan | None, name: str | None, timeout_s: float
@@ -848,12 +849,7 @@ class ScalableSession:
     def __enter__(self) -> ScalableClient:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._close(error)
 
 
@@ -916,21 +912,13 @@ def _load_engine() -> None:
     collects = gc.isenabled()
     gc.disable()
     try:
-        import scalable.client.client
-        import scalable.clusters.deployment
-        import scalable.manager.pool_cluster  # noqa: F401 - loaded for later use
+        with interrupts_later():
+            import scalable.client.client
+            import scalable.clusters.deployment
+            import scalable.manager.pool_cluster  # noqa: F401 - loaded for later use
     finally:
         if collects:
             gc.enable()
-
-
-def told_alone(error: ScalableError) -> None:
-    """Make Python report a script's final error without the frames of this package.
-    Another exception hook is kept. With SCALABLE_DEBUG, the traceback is complete.
-    """
-    if sys.excepthook is sys.__excepthook__ and not settings.debug():
-        sys.excepthook = _tell
-    error.alone = True
 
 
 def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
