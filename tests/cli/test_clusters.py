@@ -411,6 +411,14 @@ def test_invalid_counts_are_refused(count, invoke, recorded):
     assert f"{count!r} is not a count: write tag=n, for example climate=3" in result.err
 
 
+@pytest.mark.parametrize("number", ["1000001", "1" + 20 * "0", 5000 * "9"])
+def test_counts_beyond_the_largest_are_refused(number, invoke, recorded):
+    recorded()
+    result = invoke("scale", "one", f"model={number}")
+    assert result.code == 2
+    assert "is too large: the largest is 1,000,000" in result.err
+
+
 def test_two_counts_for_one_tag(invoke):
     assert "'model=2': 'model' is given twice" in invoke("scale", "x", "model=1", "model=2").err
     assert "'model=2': 'model' is given twice" in invoke("scale", "model=1", "model=2").err
@@ -558,7 +566,11 @@ def test_a_lost_manager_that_was_attached_by_hand_is_named(invoke, monkeypatch, 
 def test_manager_restart_says_what_it_started(invoke, monkeypatch, recorded):
     recorded()
     monkeypatch.setattr(resuming, "restart_managers", lambda name: ["local", "hpc"])
-    assert invoke("manager", "restart", "one").out == "started manager local, hpc\n"
+    monkeypatch.setattr(resuming, "reports", lambda _, manager, restarted: manager == "local")
+    result = invoke("manager", "restart", "one")
+    assert result.out == "started manager local, hpc\n"
+    assert "manager 'hpc' has not reported yet: see `scalable logs one`" in result.err
+    assert "'local'" not in result.err
     value = json.loads(invoke("manager", "restart", "one", "--format", "json").out)
     assert value == {"version": 1, "started": ["local", "hpc"]}
     monkeypatch.setattr(resuming, "restart_managers", lambda name: [])

@@ -45,7 +45,7 @@ def log_files(
     services = [LogFile(p.stem, None, p) for p in sorted(directory.logs_dir.glob(f"*{_SUFFIX}"))]
     if worker is not None and (meant := [s for s in services if s.worker == worker]):
         return meant
-    tags = tuple(dict.fromkeys((*record.tags, *_pool_tags(directory))))
+    tags = tuple(dict.fromkeys((*record.tags, *(directory.status() or {}).get("pools", ()))))
     if pool is not None and pool not in tags:
         raise ClusterError(
             f"cluster {record.name!r} has no pool {pool!r}", hint=f"known pools: {', '.join(tags)}"
@@ -115,10 +115,6 @@ def _recorded(said: Mapping[str, object]) -> dict[str, tuple[str, str]]:
                 name = str(row["worker"])
                 found[re.sub(r"[^\w.-]", "_", name)] = (name, str(row["tag"]))
     return found
-
-
-def _pool_tags(directory: ClusterDirectory) -> tuple[str, ...]:
-    return tuple((directory.status() or {"pools": {}})["pools"])
 
 
 def _tag_of(worker: str, tags: tuple[str, ...]) -> str | None:

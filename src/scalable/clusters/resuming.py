@@ -21,7 +21,8 @@ logger = logging.getLogger("scalable.clusters")
 
 #: States of a cluster whose scheduler has reported recently.
 ANSWERS = ("running", "degraded", "unmanaged")
-REPORT_POLL_S = 0.3
+#: Seconds between two questions, and for a restarted manager to report.
+REPORT_POLL_S, REPORT_TIMEOUT_S = 0.3, 30.0
 
 
 def running_cluster(name: str) -> ClusterDirectory | None:
@@ -109,7 +110,7 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
     place = place_of(identity)
     again = f"run `scalable manager restart {directory.id}` there"
     try:
-        if _reports(directory, manager):
+        if reports(directory, manager):
             return True
     except ClusterError as error:
         raise ClusterError(
@@ -126,17 +127,20 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
     return False
 
 
-def _reports(directory: ClusterDirectory, manager: str) -> bool:
-    """Wait for a manager's next report. Return False once the scheduler has lost the manager."""
+def reports(directory: ClusterDirectory, manager: str, *, restarted: bool = False) -> bool:
+    """Wait for a manager's next report. Return False if it is lost, or exits when restarted."""
     began = time.monotonic()
     while True:
         waited_s = time.monotonic() - began
         rows = ask(directory, Handler.STATUS)["managers"]
         row = next((row for row in rows if row["id"] == manager), None)
-        if row is None or row["state"] == "lost":
-            return False
-        if row["silent_s"] < waited_s:
+        if row is not None and row["state"] != "lost" and row["silent_s"] < waited_s:
             return True
+        lost = row is None or row["state"] == "lost"
+        if lost and restarted:
+            lost = waited_s > REPORT_TIMEOUT_S or not services.is_running(directory, manager)
+        if lost:
+            return False
         time.sleep(REPORT_POLL_S)
 
 

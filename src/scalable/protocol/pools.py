@@ -12,6 +12,8 @@ from scalable.units import parse_bytes
 
 #: Tag that stands for the pool of workers without a tag.
 UNTAGGED = ""
+#: Largest number of workers of a pool.
+MOST_WORKERS = 1_000_000
 
 
 def wanted_counts(
@@ -52,11 +54,10 @@ def check_tag(tag: str, *known: Mapping[str, Any]) -> None:
 
 
 def check_count(tag: str, count: Any) -> None:
-    """Raise ClusterError if a pool's worker count is negative or not an integer."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ClusterError(
-            f"{shown(tag)} cannot have {count!r} workers: give a whole number of 0 or more"
-        )
+    """Raise ClusterError unless a pool's worker count is from 0 to :data:`MOST_WORKERS`."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_WORKERS:
+        most = f"a whole number from 0 to {MOST_WORKERS:,}"
+        raise ClusterError(f"{shown(tag)} cannot have {count!r} workers: give {most}")
 
 
 def shown(tag: str) -> str:

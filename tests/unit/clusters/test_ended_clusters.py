@@ -210,6 +210,20 @@ def test_resume_asks_the_scheduler_about_a_manager_of_another_machine(
     assert rows == []
 
 
+@pytest.mark.parametrize(("rows", "runs", "expected"), [
+    ([None, ("lost", 90.0), ("attached", -1.0)], True, True),
+    ([None], False, False),
+], ids=["it reports", "it exits"])  # fmt: skip
+def test_a_restarted_manager_is_waited_for(monkeypatch, rows, runs, expected):
+    """Until the scheduler lists it, unless it exits."""
+    told = [[] if r is None else [{"id": "m", "state": r[0], "silent_s": r[1]}] for r in rows]
+    monkeypatch.setattr(resuming, "ask", lambda *_: {"managers": told.pop(0)})
+    monkeypatch.setattr(resuming, "REPORT_POLL_S", 0.01)
+    monkeypatch.setattr(services, "is_running", lambda *_: runs)
+    assert resuming.reports(recorded(), "m", restarted=True) is expected
+    assert told == []
+
+
 def test_a_manager_whose_workers_are_processes_elsewhere_is_not_resumed_here(monkeypatch):
     monkeypatch.setattr(resuming, "ask", lambda *_: {"managers": []})
     made = recorded(scheduler=ELSEWHERE, managers={"m": MANAGER})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from scalable.cli import options
 from scalable.cli.output import Output, Result
+from scalable.errors import ClusterError
 from scalable.model import names
 
 
@@ -78,11 +80,16 @@ def restart(name: str, *, output: Output) -> Result:
     """Restart the managers of a cluster that have stopped.
     They take over their workers, and running tasks are not interrupted.
     """
-    from scalable.clusters.resuming import lost_elsewhere, restart_managers
+    from scalable.clusters.resuming import lost_elsewhere, reports, restart_managers
     from scalable.records import find
 
     directory = find(name)
     started = restart_managers(name)
+    for manager in started:
+        with suppress(ClusterError):
+            if reports(directory, manager, restarted=True):
+                continue
+        output.warn(f"manager {manager!r} has not reported yet: see `scalable logs {name}`")
     lost = lost_elsewhere(directory)
     for manager in lost:
         output.warn(
