@@ -266,14 +266,13 @@ def read_counts(words: Sequence[str]) -> dict[str, int]:
         tag, separator, number = word.partition("=")
         if not (tag and separator and number.isascii() and number.isdigit()):
             raise click.UsageError(f"{word!r} is not a count: write tag=n, for example climate=3")
-        digits = number.lstrip("0") or "0"
-        if len(digits) > len(str(MOST_WORKERS)) or int(digits) > MOST_WORKERS:
+        if len(number) > 20 or int(number) > MOST_WORKERS:
             raise click.UsageError(f"{word:.40} is too large: the largest is {MOST_WORKERS:,}")
         if fault := names.TAG.fault(tag):
             raise click.UsageError(f"{word!r} is not a count: {fault}")
         if tag in counts:
             raise click.UsageError(f"{word!r}: {tag!r} is given twice; give each tag once")
-        counts[tag] = int(digits)
+        counts[tag] = int(number)
     return counts
 
 

@@ -49,8 +49,8 @@ def run_script(
     watch: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a script until it exits, pass signals on for a clean exit, and return its exit code.
-    The code is 128 + N after signal N, which may have been one to this process. SIGTERM becomes a
-    SIGINT, and SIGKILL after :data:`STOP_GRACE_S`. Threads may be started only in ``started``.
+    The code is 128 + N after signal N to it or to this process, which passes SIGTERM on as SIGINT,
+    and later as SIGKILL (:data:`STOP_GRACE_S`). Threads may be started only in ``started``.
     """
     # A process group of its own keeps keys from the script of a background job. Without a terminal,
     # a signal to this whole group would otherwise reach the script twice.
@@ -88,7 +88,7 @@ class _Script:
         self._child, self._elsewhere, self._apart = child, elsewhere, apart
         self._interrupted = False
         self._killed = False
-        self._reason = signal.SIGINT  # for which the script is stopped
+        self._reason = signal.SIGINT
         self._deadline: float | None = None
 
     @property

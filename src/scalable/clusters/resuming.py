@@ -21,7 +21,6 @@ logger = logging.getLogger("scalable.clusters")
 
 #: States of a cluster whose scheduler has reported recently.
 ANSWERS = ("running", "degraded", "unmanaged")
-#: Seconds between two questions, and for a restarted manager to report.
 REPORT_POLL_S, REPORT_TIMEOUT_S = 0.3, 30.0
 
 

@@ -71,9 +71,8 @@ class EmbeddedManager:
     @property
     def controller(self) -> Controller | None:
         """Scheduler plugin that controls the pools, or None before the start."""
-        controller: Controller | None
-        controller = getattr(self._scheduler, "plugins", {}).get(Controller.name)
-        return controller
+        found: Controller | None = getattr(self._scheduler, "plugins", {}).get(Controller.name)
+        return found
 
     def _publish(self, event: Event) -> None:
         ours = [] if self.controller is None else self.controller.event_listeners

@@ -469,10 +469,7 @@ class PoolCluster(DisplayedCluster, SpecCluster):
 # Adapting -----------------------------------------------------------------------------------------
 
 #: Options with the cores and the memory of one worker.
-_OPTIONS = {
-    "cpus": ("nthreads", "ncores", "threads", "cores"),
-    "memory": ("memory_limit", "memory"),
-}
+_OF_CPUS, _OF_MEMORY = ("nthreads", "ncores", "threads", "cores"), ("memory_limit", "memory")
 
 
 @dataclass
@@ -531,7 +528,9 @@ def read_bounds(
 def _size(pool: Pool, asked: str, part: str) -> float:
     """Return the cores, or the memory in bytes, of one worker of a pool."""
     template: Mapping[str, Any] = (pool.template or {}).get("options", {})
-    known = [template.get(name) for name in _OPTIONS[part]] + [pool.shape.get(part)]
+    known = [template.get(name) for name in (_OF_MEMORY if part == "memory" else _OF_CPUS)] + [
+        pool.shape.get(part)
+    ]
     for value in filter(None, known):
         with suppress(ValueError, TypeError):
             return float(parse_bytes(value) if part == "memory" else value)

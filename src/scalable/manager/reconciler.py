@@ -201,12 +201,10 @@ class Reconciler:
                 await request(self._comm, Handler.EXCUSE_LOSSES, workers=self._excused)
                 self._excused = []
             if self._out_of_memory:
-                lost = self._out_of_memory
-                await request(self._comm, Handler.ENDED_FOR_MEMORY, workers=lost)
+                await request(self._comm, Handler.ENDED_FOR_MEMORY, workers=self._out_of_memory)
                 self._out_of_memory = []
             if reasons:
-                drained = {"workers": reasons, "walltimes": walltimes}
-                await request(self._comm, Handler.DRAIN, **drained)
+                await request(self._comm, Handler.DRAIN, workers=reasons, walltimes=walltimes)
             await self._resume(decision.resume)
             await self._launch(now)
 

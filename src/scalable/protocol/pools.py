@@ -13,7 +13,7 @@ from scalable.units import parse_bytes
 #: Tag that stands for the pool of workers without a tag.
 UNTAGGED = ""
 #: Largest number of workers of a pool.
-MOST_WORKERS = 1_000_000
+MOST_WORKERS = 100_000
 
 
 def wanted_counts(

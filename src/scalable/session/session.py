@@ -397,7 +397,6 @@ class ScalableSession:
             limit_s = seconds_of("timeout_s", timeout_s)
             return self._start(plan, detach=detach, name=name, timeout_s=limit_s)
         except ScalableError as error:
-            # Python then reports it without our frames.
             if sys.excepthook is sys.__excepthook__ and not settings.debug():
                 sys.excepthook = _tell
             error.alone = True
@@ -906,9 +905,7 @@ def refuse_start() -> None:
 
 
 def _load_engine() -> None:
-    """Import Dask and what a session needs of it.
-    Imports make many objects and no garbage, so that Python's collector would only take time.
-    """
+    """Import Dask and what a session needs of it, without collections: imports make no garbage."""
     collects = gc.isenabled()
     gc.disable()
     try:
