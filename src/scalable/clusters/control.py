@@ -19,7 +19,6 @@ from scalable.views.explanation import Explanations
 logger = logging.getLogger("scalable.clusters")
 
 _Answer = TypeVar("_Answer")
-#: Coroutine function that makes requests to a scheduler, an ``rpc`` object or like it.
 Question = Callable[[Any], Coroutine[Any, Any, _Answer]]
 
 ANSWER_S = 10.0
