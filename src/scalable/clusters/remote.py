@@ -395,8 +395,7 @@ PULL_TIMEOUT_S = 60.0
 LAST_TIMEOUT_S = 10.0
 
 
-#: Coroutine function that returns a run's name and the additions to its files, given their
-#: ``known`` sizes, and whether it writes the ``costs`` so far before that.
+#: Coroutine function with the arguments and the answer of :attr:`.Handler.RUN_FILES`.
 Read: TypeAlias = Callable[..., Awaitable[dict[str, Any]]]
 
 

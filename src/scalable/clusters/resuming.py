@@ -21,7 +21,7 @@ logger = logging.getLogger("scalable.clusters")
 
 #: States of a cluster whose scheduler has reported recently.
 ANSWERS = ("running", "degraded", "unmanaged")
-REPORT_POLL_S, REPORT_TIMEOUT_S = 0.3, 30.0
+REPORT_POLL_S, REPORT_S = 0.3, 30.0
 
 
 def running_cluster(name: str) -> ClusterDirectory | None:
@@ -135,10 +135,8 @@ def reports(directory: ClusterDirectory, manager: str, *, restarted: bool = Fals
         row = next((row for row in rows if row["id"] == manager), None)
         if row is not None and row["state"] != "lost" and row["silent_s"] < waited_s:
             return True
-        lost = row is None or row["state"] == "lost"
-        if lost and restarted:
-            lost = waited_s > REPORT_TIMEOUT_S or not services.is_running(directory, manager)
-        if lost:
+        waits = restarted and waited_s < REPORT_S and services.is_running(directory, manager)
+        if not waits and (row is None or row["state"] == "lost"):
             return False
         time.sleep(REPORT_POLL_S)
 
