@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 SLOTS = 2
+PARTS = ("plain", "calls", "mixed", "late", "memory", "data")
 MB = 1_000_000
 MEMORY = """
 import os, resource, sys, time
@@ -163,15 +164,18 @@ def cluster() -> Iterator[Any]:
         session.close()
 
 
-def timed(function: Callable[[], Any]) -> float:
+def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
     gc.collect()
-    began = time.perf_counter()
+    began = clock()
     function()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def alternate(
-    rounds: int, runs: dict[str, Callable[[], Any]], before: Callable[[], Any] | None = None
+    rounds: int,
+    runs: dict[str, Callable[[], Any]],
+    before: Callable[[], Any] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Median seconds of each, taken in turns."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -180,7 +184,7 @@ def alternate(
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             if before is not None:
                 before()
-            seconds[name].append(timed(runs[name]))
+            seconds[name].append(timed(runs[name], clock))
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
@@ -196,6 +200,26 @@ def show(title: str, seconds: dict[str, float], bars: dict[str, float], per: int
                 verdict = "met" if each / ours >= bars[name] else "MISSED"
                 line += f" (bar {bars[name]:g}: {verdict})"
         print(line, flush=True)
+
+
+def plain_tasks(client: Any, rounds: int, *, quick: bool) -> None:
+    """Tagged no-ops by ``submit`` and ``map`` of the client, beside Dask's with a resource."""
+    count = 500 if quick else 2000
+    dask, values = Dask(client).client, range(count)
+    ways: dict[str, Callable[..., list[Any]]] = {
+        "submit": lambda each, **o: [each.submit(noop, i, pure=False, **o) for i in values],
+        "map": lambda each, **o: each.map(noop, values, pure=False, **o),
+    }
+    for way, start in ways.items():
+        runs: dict[str, Callable[[], Any]] = {
+            "scalable": lambda start=start: client.gather(start(client, tag="a")),
+            "dask": lambda start=start: dask.gather(start(dask, resources={"a": 1})),
+        }
+        alternate(1, runs)
+        show(f"{count} plain tasks by {way}", alternate(rounds, runs), {"dask": 1.0}, count)
+        cpu_s = alternate(rounds, runs, clock=time.process_time)
+        show("  CPU time of client and scheduler", cpu_s, {"dask": 1.0}, count)
+    dask.close()
 
 
 def short_calls(client: Any, rounds: int, *, quick: bool) -> None:
@@ -314,10 +338,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", nargs="*", default=["calls", "mixed", "late", "memory", "data"])
+    parser.add_argument("--only", nargs="*", default=PARTS)
     given = parser.parse_args()
     os.environ["SCALABLE_RUNS_DIR"] = tempfile.mkdtemp()
     with cluster() as client:
+        if "plain" in given.only:
+            plain_tasks(client, given.rounds, quick=given.quick)
         if "calls" in given.only:
             short_calls(client, given.rounds, quick=given.quick)
         if "mixed" in given.only:
