@@ -24,7 +24,8 @@ from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.protocol.credentials import security_of
-from scalable.protocol.handlers import Attachment, Handler, request
+from scalable.protocol.handlers import Handler, request
+from scalable.protocol.pools import Attachment
 from scalable.records import ClusterDirectory
 from simulated_workers import (
     Behaviour,

@@ -14,7 +14,7 @@ from scalable.harmless import harmless
 from scalable.model import Diagnostic, PoolStatus
 from scalable.model.overview import Overview, PoolOverview, TaskCounts, TaskOverview
 from scalable.runs.directory import RunDirectory
-from scalable.session import displays
+from scalable.session.progress import LineDisplay
 
 TITLE = "\x1b]0;owned\x07"
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIC8=\x1b\\"
@@ -141,7 +141,7 @@ def test_progress_lines(capfd):
         display.show(EVIL)
     calls = TaskOverview(EVIL, EVIL, TaskCounts(running=1))
     shown = Overview(at=1.0, pools={EVIL: PoolOverview(PoolStatus(1, 2))}, tasks=(calls,))
-    displays.LineDisplay().update([shown])
+    LineDisplay().update([shown])
     Output().note(EVIL)
     Output("quiet").warn(EVIL)
     out, err = capfd.readouterr()

@@ -23,7 +23,7 @@ def place(request, tmp_path_factory):
         launcher.scheduler = cluster.scheduler_address
         launcher.security = cluster.security
         launcher.tag, launcher.manager = "a", "embedded"
-        cluster.manager.add_pools([Pool("a", launcher, {"cls": "machine", "options": {}})])
+        cluster.add_pools([Pool("a", launcher, {"cls": "machine", "options": {}})])
         cluster.scale("a", 2)
         with ScalableClient(cluster) as client:
             yield launcher, cluster, client

@@ -196,7 +196,11 @@ class PoolCluster(DisplayedCluster, SpecCluster):
         pool = Pool(tag, launcher or self.manager.entries, dict(template), slots)
         pool.walltime_s = seconds_of("walltime_s", walltime_s)
         pool.task_s = seconds_of("task_s", task_s)
-        self.manager.add_pools([pool])
+        self.add_pools([pool])
+
+    def add_pools(self, pools: Iterable[Pool]) -> None:
+        """Add pools without workers."""
+        self.manager.add_pools(pools)
 
     def scale(  # type: ignore[override]
         self,

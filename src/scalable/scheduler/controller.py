@@ -7,7 +7,8 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cached_property
+from types import MethodType
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
@@ -90,7 +91,7 @@ class Controller(ClusterState, SchedulerPlugin):
                 Handler.NOTICE: removals.notice,
                 Handler.POOLS: lambda: pools_to_dict(self.pools()),
                 Handler.STATUS: self._status_with_tasks,
-                Handler.WORKERS: partial(worker_rows, self),
+                Handler.WORKERS: MethodType(worker_rows, self),  # Dask logs the handler's name
                 Handler.SCALE: self.scale,
                 Handler.APPLY: self.apply,
                 # Its result cannot be sent.

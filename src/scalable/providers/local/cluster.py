@@ -45,7 +45,7 @@ def build_cluster(spec: DeploymentSpec, server: ForkServerProcess | None) -> Poo
             from scalable.providers.local.launcher import process_pools  # loads containers
 
             site = embedded_site(cluster, None if spec.log_dir is None else Path(spec.log_dir))
-            cluster.manager.add_pools(process_pools(spec, site, server))
+            cluster.add_pools(process_pools(spec, site, server))
         else:
             _add_thread_pools(cluster, spec)
     except BaseException:

@@ -175,11 +175,11 @@ class SlurmCluster(PoolCluster):
             Expected duration of the component's longest task, in seconds or as a string such as
             ``"5 min"``, or 0 to measure it.
         """
-        self.manager.add_pools([self._jobs.pool(component, task_s=seconds_of("task_s", task_s))])
+        self.add_pools([self._jobs.pool(component, task_s=seconds_of("task_s", task_s))])
 
     def add_components(self, spec: DeploymentSpec) -> None:
         """Add the pools of a request. They start empty."""
-        self.manager.add_pools(self._jobs.pools(spec))
+        self.add_pools(self._jobs.pools(spec))
 
     @property
     def _jobs(self) -> Jobs:
