@@ -113,7 +113,7 @@ def test_the_scheduler_is_killed(place, tmp_path, eventually, monkeypatch):
     change_constants(
         tmp_path,
         monkeypatch,
-        lifecycle__managing={"SCHEDULER_LOST_S": 1.0, "CONNECT_TIMEOUT_S": 1.0},
+        clusters__managing={"SCHEDULER_LOST_S": 1.0, "CONNECT_TIMEOUT_S": 1.0},
         worker__program={"LAST_ANSWER_TIMEOUT_S": 1.0},
     )
     up("--name", "one")
@@ -181,7 +181,7 @@ def test_down_ends_a_cluster_whose_disk_is_full(place, tmp_path, quick_kills):
 def test_a_manager_that_fails_once_it_is_let_in_is_forgotten(
     place, tmp_path, eventually, monkeypatch
 ):
-    change_constants(tmp_path, monkeypatch, scheduler__waiting={"WAIT_BEFORE_WORD_S": 0.1})
+    change_constants(tmp_path, monkeypatch, scheduler__explaining={"WAIT_BEFORE_WORD_S": 0.1})
     up("--name", "one", "--no-workers")
     with scalable.connect("one") as client:
         lost = client.submit(abs, -1, tag="a")

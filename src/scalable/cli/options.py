@@ -19,7 +19,7 @@ from scalable.cli.output import FORMS, Output, Result
 from scalable.errors import ClusterError, ScalableError
 from scalable.harmless import harmless
 from scalable.model import names
-from scalable.protocol.pools import MOST_WORKERS
+from scalable.model.components import MOST_WORKERS
 from scalable.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, CancelledError, Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -289,6 +290,7 @@ class CallFuture(Future[_Result]):
 
 #: Seconds for which a thread may hold the lock of futures: none does more than fill a few.
 HELD_S = 10.0
+_taking_over = threading.Lock()
 
 
 class OwnCondition(threading.Condition):
@@ -297,23 +299,35 @@ class OwnCondition(threading.Condition):
     event loop then takes over with another lock.
     """
 
+    _lock: Any
+    _waiters: Any
+
     def __init__(self) -> None:
         super().__init__()
         self._process = os.getpid()
 
     def __enter__(self) -> bool:
-        if not self.acquire(timeout=HELD_S):
-            logger.error(
-                "a thread kept the lock of an executor's futures for %g s; wait for Dask's futures "
-                "and those of executors together with distributed.wait",
-                HELD_S,
-            )
-            super().__init__()
-            self.acquire()
+        held = self._lock
+        while not self.acquire(timeout=HELD_S):
+            with _taking_over:
+                if self._lock is held:  # no other thread has taken over
+                    self._take_over()
+                held = self._lock
         return True
 
     def __exit__(self, *_: object) -> None:
-        self.release()
+        with suppress(RuntimeError):  # another thread has taken over
+            self.release()
+
+    def _take_over(self) -> None:
+        logger.error(
+            "a thread kept the lock of an executor's futures for %g s; wait for Dask's futures "
+            "and those of executors together with distributed.wait",
+            HELD_S,
+        )
+        waiters = self._waiters
+        super().__init__()
+        self._waiters = waiters
 
     def wait(self, timeout: float | None = None) -> bool:
         refuse_in_child(self._process)

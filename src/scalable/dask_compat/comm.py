@@ -298,7 +298,7 @@ def _keep_as_text(handler: DequeHandler, record: logging.LogRecord) -> None:
     if record.exc_info:
         kept.exc_text = logging.Formatter().formatException(record.exc_info)
         kept.exc_info = None
-    with suppress(TypeError, ValueError):  # a message and arguments that do not match
+    with suppress(Exception):  # of the arguments' own code, or they do not match
         kept.msg, kept.args = record.getMessage(), None
     handler.deque.append(kept)
 

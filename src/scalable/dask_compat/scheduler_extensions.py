@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,8 +22,8 @@ from distributed.stealing import WorkStealing
 #: Maximum seconds between two checks. With Dask's one second an idle worker waits for half a second
 #: on average while others have a queue.
 INTERVAL_S = 0.1
-#: Seconds after which a check ends. The next one, with other workers first, goes on. A moved task
-#: takes 0.05 ms, and there may be thousands of idle workers.
+#: Seconds for which a check looks for tasks to move, after Dask has looked at all workers. The next
+#: one, with other workers first, goes on. A moved task takes 0.05 ms.
 CHECK_S = 0.01
 #: Maximum number of idle workers that are compared for one task, and of workers for one result.
 IDLE_COMPARED, COMPARED = 4, 20
@@ -52,9 +53,10 @@ class PoolStealing(WorkStealing):
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
         self._callback_time = min(self._callback_time, INTERVAL_S)
-        #: Pool that is balanced, or None for all workers, and monotonic time until when.
+        #: Pool that is balanced, or None for all workers, for how long, and, once it has begun,
+        #: until which time of the monotonic clock.
         self._tag: str | None = None
-        self._ends_at = 0.0
+        self._share_s, self._ends_at = CHECK_S, math.inf
 
     def balance(self) -> None:
         scheduler = self.scheduler
@@ -68,7 +70,7 @@ class PoolStealing(WorkStealing):
             for self._tag in tags:
                 part: Any = _Part(scheduler, idle_with[self._tag], loaded_with[self._tag])
                 self.scheduler = part
-                self._ends_at = time.monotonic() + CHECK_S / len(tags)
+                self._share_s, self._ends_at = CHECK_S / len(tags), math.inf
                 super().balance()
         finally:
             self.scheduler = scheduler
@@ -82,7 +84,10 @@ class PoolStealing(WorkStealing):
         occupancies: dict[WorkerState, float],
     ) -> WorkerState | None:
         """Return an idle worker or None. Does not build Dask's set of all the tag's workers."""
-        if time.monotonic() > self._ends_at:
+        now = time.monotonic()
+        if self._ends_at == math.inf:
+            self._ends_at = now + self._share_s
+        elif now > self._ends_at:
             potential_thieves.clear()  # ends the search
             return None
         tags = ts.resource_restrictions

@@ -295,7 +295,8 @@ class Reconciler:
         """
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
-        unit.superseded = True
+        what = "replaced" if unit.ended_on_request else "lost"
+        unit.leaving, unit.superseded = f"{what}: {loss.reason}", True
         if not unit.ended_on_request:
             pool.lost += 1
             pool.last_loss = f"{loss.name}: {loss.reason}"

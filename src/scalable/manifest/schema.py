@@ -38,6 +38,7 @@ from scalable.manifest.fields import (
     allowed,
 )
 from scalable.model import names
+from scalable.model.components import MOST_WORKERS
 
 SECTIONS: dict[str, str] = {
     "version": "Version of the format: 1.",
@@ -52,8 +53,7 @@ REQUIRED_SECTIONS = ("version", "project", "targets", "components")
 OVERLAY_SECTIONS = ("project", "targets", "components", "tasks", "managers")
 
 
-#: Number of workers of a pool. A plan for more takes minutes, and memory without limit.
-WorkerCount = Annotated[NonNegativeInt, Field(le=100_000)]
+WorkerCount = Annotated[NonNegativeInt, Field(le=MOST_WORKERS)]
 
 
 class Bounds(Record):

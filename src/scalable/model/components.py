@@ -11,6 +11,8 @@ from typing import Any
 from scalable.model.failures import RetryPolicy
 from scalable.units import parse_bytes, parse_walltime
 
+#: Largest number of workers of a pool. A plan for more takes minutes, and memory without limit.
+MOST_WORKERS = 100_000
 #: Variables by which numerical libraries choose their number of threads.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",

@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
 from scalable.errors import ClusterError, ScalableError
+from scalable.model.components import MOST_WORKERS
 from scalable.protocol.operations import WIRE, WIRE_VERSION
 from scalable.units import parse_bytes
 
 #: Tag that stands for the pool of workers without a tag.
 UNTAGGED = ""
-#: Largest number of workers of a pool.
-MOST_WORKERS = 100_000
 
 
 def wanted_counts(

@@ -222,7 +222,7 @@ def _last_rows(directory: Path, stream: str, most: int = BYTES_OF_A_RUN) -> Stor
 
 #: Measurements of finished runs that are not written in their records, with the sizes of the
 #: streams. They were found by plans of this process, which write nothing.
-_found: dict[Path, tuple[Measurements, Mapping[str, int]]] = {}
+_found: dict[Path, tuple[Measurements, Mapping[str, int], int]] = {}
 
 
 def keep_found(runs_dir: Path) -> None:
@@ -230,7 +230,7 @@ def keep_found(runs_dir: Path) -> None:
     for directory in list(_found):
         if directory.parent.absolute() == runs_dir and (found := _found.pop(directory, None)):
             with suppress(OSError):
-                write_measurements(directory, *found)
+                write_measurements(directory, *found[:2])
 
 
 def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
@@ -238,17 +238,18 @@ def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
     written, sizes = _written(directory), _sizes(directory)
     if written is not None:
         return written
-    measured, of = _found.get(directory, (None, None))
+    measured, of, read = _found.get(directory, (None, None, 0))
     if measured is not None and of == sizes:
-        return measured, 0
+        return measured, read
     from scalable.runs.reading import read_status  # loads psutil, which few plans need
 
     rows = _last_rows(directory, "tasks", most)
     whole, others = not rows.begin, (_last_rows(directory, s) for s in MEASURED[1:])
     measured = measure(RecordedTasks(rows), *others, whole=whole)
+    read = rows.size - rows.begin
     if (whole or most == BYTES_OF_A_RUN) and read_status(directory)[1] != "running":
-        _found[directory] = measured, sizes
-    return measured, rows.size - rows.begin
+        _found[directory] = measured, sizes, read
+    return measured, read
 
 
 def _written(directory: Path) -> tuple[Measurements, int] | None:

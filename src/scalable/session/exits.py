@@ -80,8 +80,8 @@ def interrupts_later() -> Iterator[None]:
         yield
     finally:
         _handle_signals(catch, signal.default_int_handler, [signal.SIGINT])
-    if caught:
-        raise KeyboardInterrupt
+        if caught:
+            raise KeyboardInterrupt from None
 
 
 def _close_open_sessions() -> None:

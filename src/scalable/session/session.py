@@ -30,6 +30,7 @@ from scalable.model import (
     names,
 )
 from scalable.model.cache_settings import CacheSettings, Keeping
+from scalable.model.components import MOST_WORKERS
 from scalable.model.overview import Overview
 from scalable.providers.local.traits import DEFAULTS
 from scalable.providers.registry import provider_traits
@@ -560,7 +561,7 @@ class ScalableSession:
         Raises
         ------
         ClusterError
-            When the manifest has no such component, or a count is not a whole number >= 0.
+            When the manifest has no such component, or a count is not from 0 to 100,000.
         """
         from scalable.session.plan_files import checked_counts, warn_of_excess
 
@@ -1065,7 +1066,7 @@ def _resolved(data: Mapping[str, Any]) -> ResolvedManifest:
 
 
 def _is_count(count: object) -> bool:
-    return type(count) is int and count >= 0
+    return type(count) is int and 0 <= count <= MOST_WORKERS
 
 
 def _is_name(project: object) -> bool:

@@ -548,7 +548,13 @@ def test_workers_that_left_are_not_kept():
 def test_a_check_for_tasks_to_move_ends_when_its_time_is_over():
     async def scenario(scheduler):
         stealing, idle = scheduler.extensions["stealing"], {object()}
-        assert stealing._get_thief(scheduler, None, idle, occupancies={}) is None
+        task = SimpleNamespace(resource_restrictions={"a": 1}, worker_restrictions=None)
+        task.host_restrictions = None
+        # The time begins with the first task: Dask looks at all workers before.
+        assert stealing._get_thief(scheduler, task, idle, occupancies={}) is None
+        assert idle
+        time.sleep(scheduler_extensions.CHECK_S)
+        assert stealing._get_thief(scheduler, task, idle, occupancies={}) is None
         assert not idle  # Dask's search goes on as long as there are idle workers
 
     run(scenario)
@@ -592,8 +598,9 @@ def test_log_records_keep_the_text_of_an_error_and_not_what_it_holds():
         where = ("distributed.scheduler", logging.ERROR, __file__, 1)
         keep = scheduler._deque_handler.handle
         keep(logging.LogRecord(*where, "lost %s", (connection,), error))
-        keep(logging.LogRecord(*where, "%d", ("no number",), None))
-        scheduler._deque_handler.deque.pop()
+        for message, argument in (("%d", "no number"), ("%(a)s", {"b": 1})):
+            keep(logging.LogRecord(*where, message, (argument,), None))
+            scheduler._deque_handler.deque.pop()
         del connection, error
         gc.collect()
         assert kept[0]() is None

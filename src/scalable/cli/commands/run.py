@@ -410,8 +410,8 @@ def _reports(
             if part is not None and run == part.path:
                 reports.append(_report_of(part, failed if code else "completed", code))
                 continue
-            # Its session was closed normally.
-            if code and not attached and read_run(run).status == "completed":
+            # Its session was closed normally, or by the signal that ended the script.
+            if code and not attached and read_run(run).status in ("completed", failed):
                 amend_status(run, failed, code)
             reports.append(report_on(read_run(run)))
         except RunError as error:
