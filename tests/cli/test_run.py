@@ -428,6 +428,18 @@ def test_a_termination_that_the_script_does_not_catch_is_143(script, spawn, even
     assert "Status:   cancelled (exit code 143)\n" in out
 
 
+def test_a_session_that_closes_as_cancelled_gets_the_code_of_the_script(
+    script, spawn, eventually, project
+):
+    script("from record import record\nrecord().close('cancelled', exit_code=130)\n" + SLEEP)
+    process = spawn("run")
+    eventually((project / "ready").exists)
+    process.terminate()
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert "Status:   cancelled (exit code 143)\n" in out
+
+
 STUBBORN = f"""{READY}
 import os
 signal.signal(signal.SIGINT, signal.SIG_IGN)

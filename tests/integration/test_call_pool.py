@@ -363,6 +363,24 @@ def test_a_wait_that_takes_no_dask_futures_stops_no_executor(client, pool, monke
     assert "with distributed.wait" in caplog.text
 
 
+def test_a_lock_that_was_taken_over_is_given_back_by_all_that_have_had_it(monkeypatch):
+    monkeypatch.setattr(futures, "HELD_S", 0.1)
+    condition, held, taken = futures.OwnCondition(), threading.Event(), threading.Event()
+
+    def hold():
+        with condition:
+            held.set()
+            assert taken.wait(60)
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        slow = threads.submit(hold)
+        assert held.wait(60)
+        with condition:
+            taken.set()
+        assert slow.exception(60) is None
+        assert condition.acquire(timeout=60)
+
+
 def test_cancelled_waiting_calls_never_run(pool, tmp_path, gate):
     path = tmp_path / "runs"
     blockers = [pool.submit(wait_for, gate) for _ in range(4)]

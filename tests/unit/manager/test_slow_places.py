@@ -238,6 +238,17 @@ async def test_a_unit_is_stopped_although_its_output_cannot_be_read(house):
 
 
 @in_house()
+async def test_a_unit_that_was_lost_just_before_the_end_is_told_as_lost(house):
+    name = await one_connected(house)
+    house.quick.reads.clear()
+    house.quick.kill(name)
+    await house.until(lambda: house.quick.read)
+    await house.reconciler.close()
+    removed = [row for row in house.events if row.get("event") == "removed"]
+    assert [row["reason"] for row in removed if row["worker"] == name] == ["lost: it was killed"]
+
+
+@in_house()
 async def test_a_crash_loop_is_shown_although_no_output_can_be_read(house):
     async def logs(name):
         raise RuntimeError("a defect")

@@ -50,6 +50,7 @@ def test_the_defaults_are_those_of_the_option_model():
 @pytest.mark.parametrize(("pools", "given"), [
     ({}, {}),
     ({"a": -1}, {}),
+    ({"a": 200_000}, {}),
     ({"a": True}, {}),
     ({"a": 1.5}, {}),
     ({"a b": 1}, {}),
