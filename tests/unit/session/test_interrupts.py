@@ -18,11 +18,16 @@ def usual_handler():
 @pytest.mark.parametrize("error", [None, ImportError("half loaded")])
 def test_an_interrupt_is_raised_after_what_it_would_break(error):
     done = []
-    with pytest.raises(KeyboardInterrupt) as caught, interrupts_later():
-        signal.raise_signal(signal.SIGINT)
-        done.append("loaded")
-        if error is not None:
-            raise error
+
+    def load():
+        with interrupts_later():
+            signal.raise_signal(signal.SIGINT)
+            done.append("loaded")
+            if error is not None:
+                raise error
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        load()
     assert done == ["loaded"]
     assert caught.value.__suppress_context__
 
