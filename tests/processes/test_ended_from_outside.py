@@ -60,7 +60,6 @@ def test_a_worker_that_gives_up_on_calls_is_replaced_each_time(session, eventual
         seen |= new_worker(client, seen, eventually)
     assert client.submit(inc, 40, tag="a").result(timeout=60) == 41
     assert session.cluster.pools["a"].reason is None
-    assert session.cluster.pools["a"].lost == 0
 
 
 def test_a_client_may_restart_the_workers_often(session, eventually):
@@ -73,16 +72,13 @@ def test_a_client_may_restart_the_workers_often(session, eventually):
 
 
 def test_a_client_may_retire_the_workers_often(session, eventually):
-    client, seen, before = session.client, set(), session.cluster.pools["a"].lost
+    client, seen = session.client, set()
     for _ in range(OFTEN):
         fresh = new_worker(client, seen, eventually)
         seen |= fresh
         client.retire_workers(names=list(fresh), close_workers=True)
     assert client.submit(inc, 42, tag="a").result(timeout=60) == 43
     assert session.cluster.pools["a"].reason is None
-    assert session.cluster.pools["a"].lost == before
-    replaced = eventually(lambda: session.report().summary.workers["a"].replaced)
-    assert "its worker was asked to stop" in replaced
 
 
 def test_task_that_exits_each_worker_leaves_the_pool_running(session):

@@ -76,9 +76,8 @@ def note_reason(
     """Store and log why a unit was lost, and publish the reason of a ``failed`` start once."""
     reason = explanation.partition(OUTPUT)[0]
     known = failed and pool.start_failure == reason
-    what, told = "replaced" if unit.ended_on_request else "lost", explanation
-    logger.warning("worker %s was %s: %s", unit.name, what, "as the last one" if known else told)
-    unit.leaving = f"{what}: {reason}"
+    logger.warning("worker %s was lost: %s", unit.name, "as the last one" if known else explanation)
+    unit.leaving = f"lost: {reason}"
     if (pool.last_loss or "").startswith(f"{unit.name}: "):
         pool.last_loss = f"{unit.name}: {reason}"
     if failed and not known:

@@ -295,11 +295,9 @@ class Reconciler:
         """
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
-        what = "replaced" if unit.ended_on_request else "lost"
-        unit.leaving, unit.superseded = f"{what}: {loss.reason}", True
-        if not unit.ended_on_request:
-            pool.lost += 1
-            pool.last_loss = f"{loss.name}: {loss.reason}"
+        unit.leaving, unit.superseded = f"lost: {loss.reason}", True
+        pool.lost += 1
+        pool.last_loss = f"{loss.name}: {loss.reason}"
         started = loss.from_outside or unit.at_work
         if started:
             unit.starts = unit.starts[:-1]

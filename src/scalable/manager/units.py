@@ -74,11 +74,6 @@ class Unit:
     #: True if another unit replaces this one, perhaps under the same name.
     superseded: bool = False
 
-    @property
-    def ended_on_request(self) -> bool:
-        """True if its worker was retired, rather than lost, when it went missing."""
-        return self.dismissed and not self.at_work
-
 
 @dataclass(frozen=True)
 class WorkerView:
@@ -307,7 +302,6 @@ def _wanted(
         expired = unit.connected_at is None and seen.left_s == 0
         outside = unit.dismissed or (seen.from_outside and not expired)
         reason, memory = seen.reason or "it ended", seen.out_of_memory
-        reason = "its worker was asked to stop" if unit.ended_on_request else reason
         decision.lost.append(Loss(unit.name, reason, outside, ended=True, out_of_memory=memory))
     elif restarting and in_crash_loop(unit.starts, now):
         # A Nanny restarts its own worker, so the unit itself never exits.

@@ -353,8 +353,8 @@ class RetryReason(StrEnum):
 
 #: Reason in the ``removed`` row of a worker that stayed until the session closed.
 REASON_CLOSED = "closed"
-#: First word of the reason in the ``removed`` row of a worker that was lost, or replaced.
-REASON_LOST, REASON_REPLACED = "lost", "replaced"
+#: First word of the reason in the ``removed`` row of a worker that was lost.
+REASON_LOST = "lost"
 #: Tag that stands for rows without a tag.
 NO_TAG = "(no tag)"
 

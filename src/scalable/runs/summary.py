@@ -20,7 +20,6 @@ from scalable.runs.calls import (
     NO_TAG,
     REASON_CLOSED,
     REASON_LOST,
-    REASON_REPLACED,
     Presence,
     RecordedTasks,
     outcomes_in,
@@ -45,8 +44,6 @@ class PoolSummary:
     #: Workers in ``removed`` that stopped unexpectedly.
     lost: int = 0
     lost_reasons: Mapping[str, int] = field(default_factory=dict)
-    #: Workers in ``removed`` that were replaced on purpose, by reason.
-    replaced: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -288,24 +285,17 @@ def _pools(rows: Iterable[Row]) -> dict[str, PoolSummary]:
     found = {}
     for tag, own in pools.items():
         removed = sum(each.reason not in (None, REASON_CLOSED) for each in own)
-        lost, replaced = (_reasons(own, word) for word in (REASON_LOST, REASON_REPLACED))
+        lost = [each.reason or "" for each in own if each.lost]
+        reasons = (reason.removeprefix(REASON_LOST).lstrip(": ") for reason in lost)
         found[tag] = PoolSummary(
             started=len(own),
             removed=removed,
             final=len(own) - removed,
             requested=requested[tag],
-            lost=sum(lost.values()),
-            lost_reasons=lost,
-            replaced=replaced,
+            lost=len(lost),
+            lost_reasons=dict(Counter(reason or "reason not known" for reason in reasons)),
         )
     return found
-
-
-def _reasons(workers: Iterable[Presence], word: str) -> dict[str, int]:
-    """Count the reasons of workers that were removed for a reason which starts with a word."""
-    found = (each.reason or "" for each in workers)
-    said = (each.removeprefix(word).lstrip(": ") for each in found if each.startswith(word))
-    return dict(Counter(reason or "reason not known" for reason in said))
 
 
 def _duration(

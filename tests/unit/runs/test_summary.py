@@ -77,13 +77,10 @@ def test_workers_that_were_there_at_the_end_are_not_removed():
         *worker("w3", "requested", "started", "removed:closed"),
         *worker("w4", "requested", "started"),
         *worker("w5", "requested", "removed:scale-down"),
-        *worker("w6", "started", "removed:replaced: it was asked to"),
         *worker("p0", "started", "removed:closed", tag="post"),
     ]
     assert of(workers=rows).workers == {
-        "demeter": PoolSummary(
-            6, 4, 2, 6, lost=1, lost_reasons={"exit code -9": 1}, replaced={"it was asked to": 1}
-        ),
+        "demeter": PoolSummary(5, 3, 2, requested=6, lost=1, lost_reasons={"exit code -9": 1}),
         "post": PoolSummary(started=1, removed=0, final=1),
     }
 

@@ -415,14 +415,13 @@ def _decisions(report: RunReport, most: int, left_out: Collection[str]) -> Itera
 def _pools(report: RunReport, display: str) -> Iterator[Piece]:
     yield from table(POOLS_OF_RUN.table(report.pools[:_POOLS], display))
     pools = report.summary.workers.items()
-    ended = [
-        one_line(f"{what} workers of {tag}: {reasons_in_words(reasons)}")
+    lost = [
+        one_line(f"Lost workers of {tag}: {reasons_in_words(pool.lost_reasons)}")
         for tag, pool in pools
-        for what, reasons in (("Lost", pool.lost_reasons), ("Replaced", pool.replaced))
-        if reasons
+        if pool.lost
     ]
-    if ended:
-        yield {"list": ended[:_POOLS]}
+    if lost:
+        yield {"list": lost[:_POOLS]}
 
 
 def _results(summary: Summary) -> Iterator[Piece]:
