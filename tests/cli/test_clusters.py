@@ -360,7 +360,7 @@ def test_several_clusters_need_a_name(words, invoke, recorded, scaled):
 def test_no_cluster_is_an_error(words, invoke):
     result = invoke(*words)
     assert (result.code, result.out) == (5, "")
-    assert "no cluster is running\n  hint: start one with `scalable up`; `sc" in result.err
+    assert "no cluster is running\n  hint: start one with `scalable up`\n" in result.err
 
 
 def test_the_running_cluster_is_meant_before_one_that_failed(invoke, recorded):

@@ -49,8 +49,8 @@ def run_script(
     watch: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a script until it exits, pass signals on for a clean exit, and return its exit code.
-    The code is 128 + N after signal N to it or to this process, which passes SIGTERM on as SIGINT,
-    and later as SIGKILL (:data:`STOP_GRACE_S`). Threads may be started only in ``started``.
+    The code is 128 + N after signal N, and 130 if this function killed the script. SIGTERM becomes
+    a SIGINT, and SIGKILL after :data:`STOP_GRACE_S`. Threads may be started only in ``started``.
     """
     # A process group of its own keeps keys from the script of a background job. Without a terminal,
     # a signal to this whole group would otherwise reach the script twice.
@@ -88,14 +88,14 @@ class _Script:
         self._child, self._elsewhere, self._apart = child, elsewhere, apart
         self._interrupted = False
         self._killed = False
-        self._reason = signal.SIGINT
         self._deadline: float | None = None
 
     @property
     def exit_code(self) -> int:
         code = self._child.returncode
-        code = code if code >= 0 else 128 - code
-        return 128 + self._reason if self._killed or code == _INTERRUPTED else code
+        if self._killed:
+            return _INTERRUPTED
+        return code if code >= 0 else 128 - code
 
     def attend(self) -> None:
         """Wait up to one tick for a signal, and act on it."""
@@ -103,7 +103,6 @@ class _Script:
         if number == signal.SIGINT and (self._apart or not from_terminal):
             self.interrupt()
         elif number in (signal.SIGTERM, signal.SIGHUP):
-            self._reason = signal.Signals(number)
             self.stop()
         if self._deadline is not None and time.monotonic() > self._deadline:
             self._killed = True

@@ -138,8 +138,7 @@ def only_cluster() -> str:
     found = [status for status in list_clusters() if ":" not in status.id and not status.orphan]
     found = [status for status in found if status.state in ANSWERING] or found
     if not found:
-        hint = "start one with `scalable up`; `scalable report` shows the latest run"
-        raise UnknownClusterError("no cluster is running", hint=hint)
+        raise UnknownClusterError("no cluster is running", hint="start one with `scalable up`")
     if len(found) > 1:
         names = ", ".join(sorted(status.name for status in found))
         raise ClusterError(f"there are {len(found)} clusters: {names}", hint="name one of them")

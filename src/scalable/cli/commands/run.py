@@ -40,7 +40,7 @@ from scalable.session.progress import Display, LiveDisplay
 from scalable.session.request import Request
 from scalable.units import format_duration
 
-_CODES_OF_CANCELLED = {128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+_INTERRUPTED = 130
 #: Maximum wait until the cluster's scheduler has recorded the last finished tasks.
 _RECORDED_S = 10.0
 #: Seconds without work after which a run's own cluster stops, if this process was killed.
@@ -404,14 +404,14 @@ def _reports(
     With an ``attached`` detached cluster, whose run continues, only ``part`` of that run is shown.
     """
     reports: list[RunReport] = []
-    failed: EndStatus = "cancelled" if code in _CODES_OF_CANCELLED else "failed"
+    failed: EndStatus = "cancelled" if code == _INTERRUPTED else "failed"
     for run in runs:
         try:
             if part is not None and run == part.path:
                 reports.append(_report_of(part, failed if code else "completed", code))
                 continue
-            # Its session was closed normally, or by the signal that ended the script.
-            if code and not attached and read_run(run).status in ("completed", failed):
+            # Its session was closed normally.
+            if code and not attached and read_run(run).status == "completed":
                 amend_status(run, failed, code)
             reports.append(report_on(read_run(run)))
         except RunError as error:
