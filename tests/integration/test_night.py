@@ -84,6 +84,8 @@ class Night:
             if process.poll() is not None:
                 del self.clients[identity]
                 log = (self.place / f"client-{identity}.log").read_text()
+                if process.returncode == 0:  # perhaps in the moment in which it was killed
+                    self.killed_clients.discard(identity)
                 killed = identity in self.killed_clients
                 assert process.returncode == (-signal.SIGKILL if killed else 0), log
             assert time.monotonic() - began < STUCK_S, f"client {identity} does not end"
