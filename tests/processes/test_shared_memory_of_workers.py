@@ -161,6 +161,8 @@ def test_what_a_call_writes_into_its_argument_stays_in_its_process(client, way):
                 with pytest.raises(ValueError, match="read-only"):
                     pool.submit(call, data).result()
             assert pool.submit(look, data).result()[1][0] == data.sum()
+        # The errors of the tasks do not keep the arguments.
+        eventually(lambda: not any(held_by(pid) for pid in pids(client).values()))
     else:
         given = client.send(data) if way == "send" else data
         first, second, _ = workers(client)

@@ -74,6 +74,7 @@ from scalable.dask_compat.client import (
     ClientHooks,
     HookedClient,
     facts_of,
+    forget_callers,
     keep_copy,
     retry_soon,
     survive_unpickling,
@@ -161,6 +162,7 @@ class ScalableClient(HookedClient):
         leave_out_our_frames()
         share_memory()
         survive_unpickling()
+        forget_callers()
         #: Way in which tasks were sent, by function, and by tag, task and ``errors``.
         self._plain: WeakKeyDictionary[Any, dict[Any, _PlainTask]] = WeakKeyDictionary()
         self._routing = routing = Routing(

@@ -21,10 +21,11 @@ from collections.abc import (
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
 
+import tblib  # type: ignore[import-untyped]
 from dask import annotate  # type: ignore[attr-defined]
 from dask._expr import Expr, HLGExpr, LLGExpr
 from dask._task_spec import GraphNode
@@ -508,6 +509,37 @@ def survive_unpickling() -> None:
     if families["pickle"][1] is pickle_loads:
         register_serialization_family("pickle", pickle_dumps, _pickle_loads)
         logging.getLogger("distributed.protocol.core").addFilter(_is_not_of_value)
+
+
+def forget_callers() -> None:
+    """Make unpickled tracebacks refer to nothing of this process.
+    tblib raises an error to make each frame. It then refers to all frames of its thread, and an
+    error that you keep keeps their data: bundles, and the arguments that were uploaded for them.
+    """
+    tblib.Traceback.as_traceback = _without_callers
+
+
+def _without_callers(made: Any) -> TracebackType | None:
+    rows = []
+    while made:
+        rows.append(made)
+        made = made.tb_next
+    traceback = None
+    for row in reversed(rows):
+        function = row.tb_frame.f_code
+        code = _not_started.__code__.replace(
+            co_filename=function.co_filename,
+            co_name=function.co_name,
+            co_firstlineno=row.tb_lineno,
+        )
+        # The frame of a generator that has not started has no callers.
+        frame = FunctionType(code, dict(row.tb_frame.f_globals))().gi_frame
+        traceback = TracebackType(traceback, frame, -1, row.tb_lineno)
+    return traceback
+
+
+def _not_started() -> Iterator[None]:
+    yield
 
 
 def _is_not_of_value(record: logging.LogRecord) -> bool:

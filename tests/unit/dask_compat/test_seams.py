@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+import traceback
 import weakref
 from collections import Counter
 from importlib import metadata
@@ -41,7 +42,7 @@ from scalable.dask_compat import (
     worker,
 )
 from scalable.dask_compat import scheduler as scheduler_compat
-from scalable.dask_compat.client import survive_unpickling
+from scalable.dask_compat.client import forget_callers, survive_unpickling
 from scalable.dask_compat.scheduler import (
     GreetingScheduler,
     LostWorker,
@@ -791,6 +792,32 @@ def test_unreadable_message_is_logged(logged):
     with pytest.raises(Exception):  # noqa: B017, PT011 - the class is msgpack's
         core.loads([b"\xc1"])
     assert {each.levelno for each in logged.records} == {logging.CRITICAL}
+
+
+def divide(number):
+    return 1 / number
+
+
+class Large:
+    """What a caller has in a variable."""
+
+
+def test_an_unpickled_traceback_keeps_no_data_of_its_readers():
+    forget_callers()
+    with pytest.raises(ZeroDivisionError) as raised:
+        divide(0)
+    data = pickle.dumps(raised.value.__traceback__)
+
+    def read():
+        large = Large()
+        return pickle.loads(data), weakref.ref(large)
+
+    trace, large = read()
+    assert large() is None
+    expected = traceback.extract_tb(raised.value.__traceback__)
+    assert [(row.name, row.lineno, row.line) for row in traceback.extract_tb(trace)] == [
+        (row.name, row.lineno, row.line) for row in expected
+    ]
 
 
 # Code that is sent by value -----------------------------------------------------------------------
