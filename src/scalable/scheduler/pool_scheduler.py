@@ -288,7 +288,7 @@ def _backlog(worker: WorkerState) -> tuple[float, int]:
 
 
 class TagPlacement:
-    """Chooses for each tagged task the best of the next few workers of its tag.
+    """Chooses for each tagged task the next worker of its tag, or the best of the next few.
     Dask compares all workers, which takes 17 µs with 10 workers and 2.9 ms with 5,000.
     """
 
@@ -320,6 +320,10 @@ class TagPlacement:
         if not able:
             return None
         if not task.dependencies:
+            following = able[self._next % len(able)]
+            if len(able) > FEW_WORKERS and not following.processing:
+                self._next += 1
+                return following
             return min(self._few(able), key=_backlog)
         candidates = self._holders(task, tag, slots) or self._few(able)
         return min(candidates, key=partial(self._scheduler.worker_objective, task))

@@ -49,6 +49,16 @@ async def test_many_workers_are_loaded_evenly():
     assert {len(ws.processing) for ws in scheduler.workers.values()} == {3}
 
 
+async def test_idle_workers_take_turns():
+    scheduler = scheduler_with(**{f"w{i}": 1 for i in range(100)})
+    names = []
+    for i in range(100):
+        task = call(scheduler, f"k-{i}")
+        names.append(place(scheduler, task))
+        scheduler._exit_processing_common(task)
+    assert len(set(names)) == 100
+
+
 async def test_a_call_of_many_slots_goes_where_it_fits():
     scheduler = scheduler_with(small=1, large=4)
     assert [place(scheduler, call(scheduler, f"k-{i}", slots=2.0)) for i in range(3)] == 3 * [
