@@ -22,7 +22,7 @@ BUDGETS = {
     "client": (7_624, 18),
     "clusters": (4_875, 23),
     "containers": (892, 4),
-    "dask_compat": (2_708, 9),
+    "dask_compat": (2_709, 9),
     "manager": (2_726, 9),
     "manifest": (3_000, 14),
     "model": (2_509, 14),

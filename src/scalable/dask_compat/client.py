@@ -532,9 +532,10 @@ def _without_callers(made: Any) -> TracebackType | None:
             co_name=function.co_name,
             co_firstlineno=row.tb_lineno,
         )
-        # The frame of a generator that has not started has no callers.
+        # The frame of a generator that has not started has no callers. The traceback points to its
+        # first instruction, whose columns are unknown: no part of the line is underlined.
         frame = FunctionType(code, dict(row.tb_frame.f_globals))().gi_frame
-        traceback = TracebackType(traceback, frame, -1, row.tb_lineno)
+        traceback = TracebackType(traceback, frame, 0, row.tb_lineno)
     return traceback
 
 

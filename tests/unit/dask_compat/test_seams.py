@@ -29,6 +29,7 @@ from distributed.protocol import core, to_serialize
 from distributed.protocol import pickle as dask_pickle
 from distributed.scheduler import WorkerState
 from distributed.worker import thread_state
+from IPython.core.ultratb import AutoFormattedTB
 
 from scalable import dask_compat
 from scalable.client.client import ScalableClient
@@ -802,11 +803,16 @@ class Large:
     """What a caller has in a variable."""
 
 
-def test_an_unpickled_traceback_keeps_no_data_of_its_readers():
+@pytest.fixture
+def raised():
     forget_callers()
-    with pytest.raises(ZeroDivisionError) as raised:
+    with pytest.raises(ZeroDivisionError) as error:
         divide(0)
-    data = pickle.dumps(raised.value.__traceback__)
+    return error.value
+
+
+def test_an_unpickled_traceback_keeps_no_data_of_its_readers(raised):
+    data = pickle.dumps(raised.__traceback__)
 
     def read():
         large = Large()
@@ -814,10 +820,19 @@ def test_an_unpickled_traceback_keeps_no_data_of_its_readers():
 
     trace, large = read()
     assert large() is None
-    expected = traceback.extract_tb(raised.value.__traceback__)
+    expected = traceback.extract_tb(raised.__traceback__)
     assert [(row.name, row.lineno, row.line) for row in traceback.extract_tb(trace)] == [
         (row.name, row.lineno, row.line) for row in expected
     ]
+
+
+def test_notebooks_show_an_unpickled_traceback(raised):
+    shown = [
+        AutoFormattedTB(mode="Context").text(type(raised), raised, trace)
+        for trace in (raised.__traceback__, pickle.loads(pickle.dumps(raised.__traceback__)))
+    ]
+    assert "ZeroDivisionError" in shown[1]
+    assert shown[1].count("--->") == shown[0].count("--->")
 
 
 # Code that is sent by value -----------------------------------------------------------------------
