@@ -242,29 +242,6 @@ def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
             del durations[task.prefix.name]
 
 
-class ForgettingScheduler(Scheduler):
-    """A scheduler that drops past workers, clients and tasks."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._broker = broker = ForgettingBroker.in_place_of(self._broker)
-        self._forget_subscriber = broker.forget_subscriber
-        if "spans" in self.extensions:
-            self.extensions["spans"] = ForgettingSpans(self)
-
-    def remove_client(self, client: str, *args: Any, **kwargs: Any) -> None:
-        super().remove_client(client, *args, **kwargs)
-        self._forget_subscriber(client)
-
-    async def remove_worker(self, address: str, *args: Any, **kwargs: Any) -> Any:
-        worker = self.workers.get(address)
-        answer = await super().remove_worker(address, *args, **kwargs)
-        if worker is not None and (stealing := self.extensions.get("stealing")) is not None:
-            stealing.in_flight_occupancy.pop(worker, None)
-            stealing.in_flight_tasks.pop(worker, None)
-        return answer
-
-
 # Shuffles between workers -------------------------------------------------------------------------
 
 

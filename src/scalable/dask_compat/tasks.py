@@ -11,7 +11,6 @@ from typing import Any
 from dask._task_spec import Alias, DataNode, GraphNode, NestedContainer, Task, TaskRef
 from dask.utils import funcname, key_split
 from distributed.protocol.pickle import dumps, loads
-from distributed.protocol.serialize import ToPickle
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 from distributed.worker import get_worker
 
@@ -26,7 +25,7 @@ from scalable.protocol.failures import (
     shorten_tracebacks,
 )
 from scalable.protocol.importing import here, locate_here, show_script
-from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
+from scalable.protocol.operations import CALLS_ARGUMENT
 
 
 class CarriedNode(GraphNode):
@@ -189,37 +188,12 @@ logging.getLogger(Scheduler.__module__).addFilter(_is_news)
 keep_files_in_messages()
 
 
-class CarryingScheduler(Scheduler):
-    """A scheduler whose workers unpickle tasks just before running them."""
-
-    async def before_graph(self, code: str) -> None:
-        """Prepare for unpickling a graph with the given code id. The order of graphs is kept."""
-
-    def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
-        """Record that a running task (``parent``) has submitted the tasks with these keys."""
-
-    async def update_graph(
-        self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
-    ) -> None:
-        await self.before_graph(str((annotations or {}).get(CODE_ANNOTATION, "")))
-        await super().update_graph(*args, **kwargs, annotations=annotations)  # type: ignore[misc,arg-type]
-        if (parent := kwargs.get("submitting_task")) is not None:
-            self.made_in_call(parent, kwargs.get("keys") or ())
-
-    def _task_to_msg(self, ts: TaskState) -> dict[str, Any]:
-        message = super()._task_to_msg(ts)
-        code = str((ts.annotations or {}).get(CODE_ANNOTATION, ""))
-        if ts.run_spec is not None:
-            message["run_spec"] = ToPickle(CarriedNode(ts.run_spec, code))
-        return message
-
-
 def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> None:
     """Fail a task that runs or is ready. Do nothing in other states."""
     if task.state not in ("processing", "queued", "no-worker"):
         return
     where = {"worker": task.processing_on.address} if task.processing_on is not None else {}
-    stimulus = "scalable-out-of-memory"
+    stimulus = "scalable-cannot-run"
     recommendations = scheduler.transition(
         task.key,
         "erred",
@@ -238,25 +212,6 @@ def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> 
 def failed_try(details: Mapping[str, Any]) -> bool:
     """Return whether a task left its worker after a failed attempt that may be repeated."""
     return str(details.get("stimulus_id", "")).startswith("task-erred-")
-
-
-class RetryingScheduler(Scheduler):
-    """A scheduler whose subclass decides whether a failed task runs again."""
-
-    def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
-        """Return whether a failed task runs again, or None to leave the decision to Dask."""
-        del task, worker, details
-        return None
-
-    def stimulus_task_erred(
-        self, worker: str, stimulus_id: str, key: Any, run_id: int, **kwargs: Any
-    ) -> Any:
-        task = self.tasks.get(key)
-        if task is not None and task.state == "processing" and task.run_id == run_id:
-            again = self.tries_again(task, worker, kwargs)
-            if again is not None:
-                task.retries = int(again)
-        return super().stimulus_task_erred(worker, stimulus_id, key, run_id, **kwargs)
 
 
 def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:

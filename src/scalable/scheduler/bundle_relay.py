@@ -19,7 +19,6 @@ from scalable.dask_compat.scheduler import (
     fail_at_first_loss,
     never_compute_again,
     never_steal,
-    offer_on_streams,
     send_to_client,
     send_to_worker,
 )
@@ -88,10 +87,12 @@ class BundleRelay(SchedulerPlugin, Listener):
         TaskLog.of(scheduler).listen(self)
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, PRINTED):
-            offer_on_streams(scheduler, operation, partial(self._forward, operation))
-        offer_on_streams(scheduler, RETURNED, self.returned)
-        offer_on_streams(scheduler, INTERRUPT, self.interrupt)
-        offer_on_streams(scheduler, BACKLOG, self.take_backlog)
+            scheduler.stream_handlers[operation] = partial(self._forward, operation)
+        scheduler.stream_handlers |= {
+            RETURNED: self.returned,
+            INTERRUPT: self.interrupt,
+            BACKLOG: self.take_backlog,
+        }
         offer(
             scheduler,
             {

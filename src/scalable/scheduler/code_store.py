@@ -11,7 +11,7 @@ from dataclasses import replace
 from distributed import Scheduler
 from distributed.protocol.serialize import ToPickle
 
-from scalable.dask_compat.scheduler import offer_on_streams, send_to_client
+from scalable.dask_compat.scheduler import send_to_client
 from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.importing import CodeVersions, Importer, here
@@ -33,7 +33,7 @@ class CodeStore:
         #: True if some workers do not share the clients' file system.
         self.carries = False
         self.files = FileStore(scheduler)
-        offer_on_streams(scheduler, CODE, self.take)
+        scheduler.stream_handlers[CODE] = self.take
         offer(scheduler, {Handler.CODE_TABLE: self.table, Handler.SOURCES: self.sources})
 
     def take(self, table: CodeTable, sources: Mapping[str, bytes], client: str) -> None:

@@ -17,13 +17,13 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable.dask_compat.scheduler import (
     ask_task_states,
-    fail_tasks,
     heartbeat_pause_s,
     tasks_no_worker_takes,
 )
 from scalable.dask_compat.tasks import (
     FailedTask,
     counts_of_waiting,
+    fail_ready_task,
     queued_tasks,
     since_no_worker,
     usual_duration,
@@ -645,7 +645,7 @@ class WaitingTasks:
                 failing = tasks if is_tagged or pools.get(facts.tag) else []
                 for task in failing:
                     logger.error("task %s fails: %s", task.key, error)
-                fail_tasks(self.scheduler, failing, error)
+                    fail_ready_task(self.scheduler, task, error)
                 continue
             about = next(iter((*facts.ask.gone, *facts.ask.not_offered)), facts.tag)
             said_of.setdefault(about, (said.without_worker(facts), []))[1].extend(tasks)

@@ -18,26 +18,19 @@ from scalable.cache.checkpoints import REMEMBERED, Checkpoints, checkpoint_direc
 from scalable.dask_compat import check_version
 from scalable.dask_compat.comm import release_closed, share_memory
 from scalable.dask_compat.scheduler import (
-    GreetingScheduler,
-    RegisteringScheduler,
-    TellingScheduler,
+    ExtendedScheduler,
     compare_distinct_versions,
-    offer_on_streams,
     send_to_worker,
     tasks_only_for,
 )
-from scalable.dask_compat.scheduler_extensions import (
-    ForgettingScheduler,
-    extensions,
-    forget_unknown_duration,
-)
-from scalable.dask_compat.tasks import CarryingScheduler, RetryingScheduler
+from scalable.dask_compat.scheduler_extensions import extensions, forget_unknown_duration
 from scalable.errors import ScalableError
 from scalable.protocol.code import ImageVersions
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import (
     CARRIES,
     CLUSTER,
+    CODE_ANNOTATION,
     FOUND,
     INTERRUPT,
     MANAGER_KEY,
@@ -93,17 +86,7 @@ def _is_not_cancelled(record: logging.LogRecord) -> bool:
 logging.getLogger("distributed.scheduler").addFilter(_is_not_cancelled)
 
 
-class PoolScheduler(
-    GuardedHttp,
-    PrivateNode,
-    NextFreePort,
-    ForgettingScheduler,
-    RegisteringScheduler,
-    TellingScheduler,
-    GreetingScheduler,
-    CarryingScheduler,
-    RetryingScheduler,
-):
+class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, ExtendedScheduler):
     """Dask's scheduler with fast placement of tagged tasks, by default without an HTTP server.
     Managers, rather than missing heartbeats, determine that a worker is lost.
     """
@@ -141,7 +124,7 @@ class PoolScheduler(
         self.relay.install(self)
         self.add_plugin(self.relay)
         log.on_unfinished = partial(forget_unknown_duration, self)
-        offer_on_streams(self, FOUND, log.found)
+        self.stream_handlers[FOUND] = log.found
         offer(self, {Handler.PROFILE: log.profile, Handler.FAILURES: log.failures})
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement = TagPlacement(self)
@@ -197,16 +180,25 @@ class PoolScheduler(
         await super().close(*args, **kwargs)
         await self.checkpoints.remove()
 
-    async def before_graph(self, code: str) -> None:
-        """Load a client's module versions and files before its graph is unpickled."""
-        await self.code.prepare(code)
+    async def update_graph(
+        self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Load the client's module versions and files, and then its graph."""
+        await self.code.prepare(str((annotations or {}).get(CODE_ANNOTATION, "")))
+        await super().update_graph(*args, **kwargs, annotations=annotations)  # type: ignore[misc,arg-type]
+        if (parent := kwargs.get("submitting_task")) is not None:
+            TaskLog.of(self).nest(parent, kwargs.get("keys") or ())
 
-    def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
-        TaskLog.of(self).nest(parent, keys)
-
-    def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
-        """Return whether a failed task is retried, or None to leave it to Dask."""
-        return self.retrying.erred(task, worker, details)
+    def stimulus_task_erred(
+        self, worker: str, stimulus_id: str, key: Any, run_id: int, **kwargs: Any
+    ) -> Any:
+        """Retry or fail a task by its retry policy, if it has one, or else as Dask does."""
+        task = self.tasks.get(key)
+        if task is not None and task.state == "processing" and task.run_id == run_id:
+            again = self.retrying.erred(task, worker, kwargs)
+            if again is not None:
+                task.retries = int(again)
+        return super().stimulus_task_erred(worker, stimulus_id, key, run_id, **kwargs)
 
     def decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
         if self.retrying.holds(ts):

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from distributed import Scheduler
 from distributed.scheduler import TaskState
 
-from scalable.dask_compat.scheduler import startstops
-from scalable.dask_compat.tasks import RetryingScheduler, run_now, take_back
+from scalable.dask_compat.tasks import run_now, take_back
 from scalable.model import ComponentSpec, DeploymentSpec, RetryPolicy
 from scalable.model.failures import OUT_OF_MEMORY
 from scalable.protocol.measured import measured
@@ -50,7 +50,7 @@ class Retrying:
     ``may_have_workers`` returns whether the pool of a tag has or will get workers.
     """
 
-    def __init__(self, scheduler: RetryingScheduler) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.deployment: DeploymentSpec | None = None
         self.may_have_workers: Callable[[str], bool] = lambda tag: bool(
@@ -71,7 +71,7 @@ class Retrying:
         if policy is None:
             return None
         name, message = failure_in(details)
-        failure = measured(startstops(details)).failure or {}
+        failure = measured(details.get("startstops")).failure or {}
         kinds = failure.get("kinds") or (name,)
         state = self._scheduler.workers.get(worker)
         where = f"worker {worker if state is None else state.name}"

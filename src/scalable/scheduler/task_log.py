@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import KilledWorker, TaskState, WorkerState
 
-from scalable.dask_compat.scheduler import LostWorker, startstops
+from scalable.dask_compat.scheduler import LostWorker
 from scalable.dask_compat.tasks import failed_try, is_given_back
 from scalable.model import FailedCall, FailureDetails
 from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
@@ -188,7 +188,7 @@ class EndedTask:
     _failures: tuple[FailedCall, ...] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.measured = measured(startstops(self._details))
+        self.measured = measured(self._details.get("startstops"))
         self.measurements = self._measurements(self._details.get("nbytes"))
 
     def _measurements(self, nbytes: int | None) -> dict[str, float | None]:

@@ -45,9 +45,8 @@ from scalable.dask_compat import (
 from scalable.dask_compat import scheduler as scheduler_compat
 from scalable.dask_compat.client import forget_callers, survive_unpickling
 from scalable.dask_compat.scheduler import (
-    GreetingScheduler,
+    ExtendedScheduler,
     LostWorker,
-    TellingScheduler,
     workers_by_what_they_told,
 )
 from scalable.dask_compat.scheduler_extensions import COMPARED, SamplingMemoryManager
@@ -240,7 +239,7 @@ async def registered(scheduler):
 
 
 async def test_a_new_connection_outlives_the_earlier_ones():
-    async with asyncio.timeout(LIMIT_S), GreetingScheduler(**OPTIONS) as scheduler:
+    async with asyncio.timeout(LIMIT_S), ExtendedScheduler(**OPTIONS) as scheduler:
         comms = [await registered(scheduler) for _ in range(3)]
         for earlier in comms[:-1]:
             await earlier.close()
@@ -290,7 +289,7 @@ class Stream:
 
 
 def scheduler_of(streams):
-    scheduler = object.__new__(TellingScheduler)
+    scheduler = object.__new__(ExtendedScheduler)
     scheduler.stream_comms, scheduler._left = streams, {}
     told = {
         address: {WIRE: WIRE_VERSION} if stream.ours else {} for address, stream in streams.items()
