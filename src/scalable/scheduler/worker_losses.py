@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from enum import Enum, auto
 from typing import Any
 
 from distributed import Scheduler
@@ -46,23 +45,11 @@ MOST_CUT_OFF = 2
 _LOST = "lost: "
 
 
-class Cause(Enum):
-    """Cause of the end of a worker, as far as it matters for its tasks."""
-
-    #: It was drained or preempted, and has left in time.
-    LEFT = auto()
-    #: It was lost, and nobody knows more at this time.
-    CRASH = auto()
-    #: It was lost, for a reason outside of it and its tasks.
-    OUTSIDE = auto()
-    #: It was stopped, by itself or by its backend, because its tasks used too much memory.
-    MEMORY = auto()
-    #: Its walltime may have ended, and the task may have run for most of it.
-    WALLTIME = auto()
-
-
 class WorkerLosses(Listener):
-    """Decides what the loss of a worker means for its tasks, and keeps the reasons of losses."""
+    """Decides what the loss of a worker means for its tasks, and keeps the reasons of losses.
+    Dask counts each loss as a failed attempt, unless the worker has left in time. It fails a task
+    after ``allowed_failures``, and a bundle at the first one: then its client counts.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -89,33 +76,20 @@ class WorkerLosses(Listener):
 
     # The decision -------------------------------------------------------------------------------
 
-    def _decide(self, call: LoggedTask, record: WorkerRecord, cause: Cause, **facts: Any) -> None:
-        """Apply what the loss of a worker means for one of its tasks.
-
-        Dask counts each loss except ``LEFT`` as a failed attempt, and fails a task after
-        ``allowed_failures``, a bundle at the first one: then its client counts.
-        """
+    def _lost_with_worker(self, call: LoggedTask, record: WorkerRecord, *, has_left: bool) -> None:
+        """Handle a task of a lost worker, or of one that ``has_left`` in time."""
         task = call.task
-        match cause:
-            case Cause.LEFT | Cause.CRASH:
-                has_left = cause is Cause.LEFT
-                if call.key in record.begun:
-                    why = RetryReason.TAKEN_BACK if has_left else RetryReason.WORKER_LOST
-                    self._runs_again(call, why, record.name)
-                if not has_left:
-                    call.lost_with += (record.name,)
-                elif call.bundle is not None and task.state == "processing":
-                    logger.debug("bundle %s is returned: worker %s leaves", call.key, record.name)
-                    for client in task.who_wants or ():
-                        message = {"op": RETURNED, "key": call.key, "numbers": EVERY}
-                        send_to_client(self._scheduler, client.client_key, message)
-                    forget_when_released(task)
-            case Cause.OUTSIDE:
-                excuse_loss_of_task(task)
-            case Cause.MEMORY:
-                self._exceeded_memory(call, record, **facts)
-            case Cause.WALLTIME:
-                self._reached_walltime(call, record)
+        if call.key in record.begun:
+            why = RetryReason.TAKEN_BACK if has_left else RetryReason.WORKER_LOST
+            self._runs_again(call, why, record.name)
+        if not has_left:
+            call.lost_with += (record.name,)
+        elif call.bundle is not None and task.state == "processing":
+            logger.debug("bundle %s is returned: worker %s leaves", call.key, record.name)
+            for client in task.who_wants or ():
+                message = {"op": RETURNED, "key": call.key, "numbers": EVERY}
+                send_to_client(self._scheduler, client.client_key, message)
+            forget_when_released(task)
 
     def _runs_again(self, call: LoggedTask, reason: RetryReason, worker: str | None) -> None:
         """Record that a task or a bundle has started in vain, or that its result was lost."""
@@ -136,18 +110,18 @@ class WorkerLosses(Listener):
         self,
         call: LoggedTask,
         record: WorkerRecord,
-        *,
         about: tuple[int, int, str, int],
-        shown: Any,
+        worker: Any,
+        *,
         counts: bool,
     ) -> None:
         """Retry a task by its retry policy, or a limited number of times. Fail a bundle at once."""
-        error = OutOfMemory(call.name, shown, 0, *about)
+        error = OutOfMemory(call.name, worker, 0, *about)
         retrying = getattr(self._scheduler, "retrying", None)
         again = retrying and retrying.out_of_memory(call.task, str(error), counts=counts)
         if again is None:
             call.too_large += 1
-            error = OutOfMemory(call.name, shown, call.too_large - 1, *about)
+            error = OutOfMemory(call.name, worker, call.too_large - 1, *about)
             again = call.bundle is None and call.too_large < MOST_OUT_OF_MEMORY
         self._know(record.name, f"it ran out of memory: {error}")
         if not again:
@@ -197,8 +171,8 @@ class WorkerLosses(Listener):
             return
         calls = [call for key in lost.running if (call := self._log.find(key)) is not None]
         for call in calls:
-            self._decide(call, record, Cause.WALLTIME)
-            self._decide(call, record, Cause.LEFT if lost.expected else Cause.CRASH)
+            self._reached_walltime(call, record)
+            self._lost_with_worker(call, record, has_left=lost.expected)
         record.walltime = None
         for key in lost.computed:
             if (call := self._log.find(key)) is not None:
@@ -235,7 +209,7 @@ class WorkerLosses(Listener):
         logger.debug("the loss of worker %s is not counted against %s", record.name, keys)
         for key in keys:
             if (call := self._log.find(key)) is not None:
-                self._decide(call, record, Cause.OUTSIDE)
+                excuse_loss_of_task(call.task)
 
     async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[tuple[Any, ...]]:
         """Return :class:`LossReason` fields of lost workers, waiting for reports if necessary."""
@@ -271,10 +245,10 @@ class WorkerLosses(Listener):
             return
         record.counted = True
         self._scheduler.log_event(LEAVING_TOPIC, worker)
-        facts = {"about": (used, limit, record.tag, len(keys) - 1), "shown": state.clean()}
+        about = used, limit, record.tag, len(keys) - 1
         for call in map(self._log.find, keys):
             if call is not None and call.task.processing_on is state:
-                self._decide(call, record, Cause.MEMORY, **facts, counts=True)
+                self._exceeded_memory(call, record, about, state.clean(), counts=True)
 
     def ended_for_memory(self, workers: Iterable[str]) -> None:
         """Treat the tasks of lost workers as :meth:`out_of_memory` does, unless it was called."""
@@ -287,7 +261,6 @@ class WorkerLosses(Listener):
                 continue
             self._know(record.name, f"it used more than {as_written(limit)}", record.tag, limit)
             about = limit, limit, record.tag, len(record.keys) - 1
-            facts: dict[str, Any] = {"about": about, "shown": record.name, "counts": False}
             for call in map(self._log.find, record.keys):
                 if call is not None and call.key in record.begun:
-                    self._decide(call, record, Cause.MEMORY, **facts)
+                    self._exceeded_memory(call, record, about, record.name, counts=False)
