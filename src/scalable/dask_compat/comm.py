@@ -22,16 +22,13 @@ from weakref import WeakKeyDictionary
 
 import distributed.core
 from distributed import Security
-from distributed.comm import registry
 from distributed.comm.core import CommClosedError
 from distributed.comm.tcp import (
     C_INT_MAX,
     TCP,
     TLS,
-    TCPBackend,
     TCPConnector,
     TCPListener,
-    TLSBackend,
     TLSConnector,
     TLSListener,
     _add_frames_header,
@@ -237,43 +234,13 @@ def _introduction() -> dict[str, Any] | None:
         return None
 
 
-class _TCPConnector(TCPConnector):
-    comm_class = SharingTCP
-
-
-class _TLSConnector(TLSConnector):
-    comm_class = SharingTLS
-
-
-class _TCPListener(TCPListener):
-    comm_class = SharingTCP
-
-
-class _TLSListener(TLSListener):
-    comm_class = SharingTLS
-
-
-class _TCPBackend(TCPBackend):
-    _connector_class = _TCPConnector
-    _listener_class = _TCPListener
-
-
-class _TLSBackend(TLSBackend):
-    _connector_class = _TLSConnector
-    _listener_class = _TLSListener
-
-
 def share_memory() -> None:
-    """Make later connections share memory where possible. Other registered backends are kept."""
+    """Make later connections over TCP and TLS share memory where possible. Idempotent."""
     if not shared_memory.is_possible() or not settings.shares_memory():
         return
     register_serialization_family(_SHARING, None, Serialized)
-    for scheme, theirs, ours in (
-        ("tcp", TCPBackend, _TCPBackend),
-        ("tls", TLSBackend, _TLSBackend),
-    ):
-        if type(registry.get_backend(scheme)) is theirs:
-            registry.backends[scheme] = ours()
+    TCPConnector.comm_class = TCPListener.comm_class = SharingTCP
+    TLSConnector.comm_class = TLSListener.comm_class = SharingTLS
 
 
 # What servers keep --------------------------------------------------------------------------------
