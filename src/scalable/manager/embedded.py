@@ -27,7 +27,7 @@ from scalable.manager.reconciler import Reconciler
 from scalable.model import Starting
 from scalable.protocol.events import Event
 from scalable.protocol.pools import Attachment
-from scalable.protocol.servers import GuardedWorker, accepts, guarded, private_class
+from scalable.protocol.servers import GuardedWorker, accepts, protected
 from scalable.records.directory import OWNER
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.managers import AttachedManagers, Demand
@@ -196,14 +196,11 @@ class EntryLauncher:
             if self._entry_security is None:
                 self._entry_security = EntrySecurity(self.security)
             options = self._entry_security.options_for(cls, name, options)
-        if isinstance(cls, type) and issubclass(cls, Worker):
-            cls = guarded(cls)
-        elif cls is Nanny:
+        if cls is Nanny:
             # The worker of a Nanny runs in another process that has to import its class.
             options.setdefault("worker_class", GuardedWorker)
-        if isinstance(cls, type):
-            cls = private_class(cls)
-        return cls(self.scheduler_address, **options)
+        made = protected(cls) if isinstance(cls, type) else cls
+        return made(self.scheduler_address, **options)
 
     async def adopt(self) -> dict[UnitName, str]:
         """Return an empty mapping, since the objects exited with their process."""

@@ -37,7 +37,7 @@ from scalable.protocol.credentials import new_security
 from scalable.protocol.events import Event
 from scalable.protocol.pools import UNTAGGED, known_tags, only_tag, shown, wanted_counts
 from scalable.protocol.private_directory import scratch_parent
-from scalable.protocol.servers import GuardedHttp, guarded, private_class
+from scalable.protocol.servers import GuardedHttp, protected
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.managers import ScalingListener
 from scalable.scheduler.pool_scheduler import PoolScheduler
@@ -566,7 +566,7 @@ def secured_entry(
     if ours:
         # Refused here, because Dask wraps the error of a scheduler that does not start.
         scratch_parent(options.get("local_directory"))
-        cls = private_class(guarded(cls))
+        cls = protected(cls)
     if ours and "security" not in options:
         if security is None and "protocol" not in options:
             security = new_security()

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 import dask
-from distributed import Worker
+from distributed import Scheduler, Worker
 from distributed.comm.addressing import (
     parse_address,
     parse_host_port,
@@ -155,7 +155,7 @@ def guard(application: web.Application, token: str) -> None:
 
 class GuardedHttp:
     """Base class of schedulers and workers whose HTTP server requires a token.
-    Opens a port only for a given address, or on loopback in classes from :func:`guarded`.
+    Opens a port only for a given address, or on loopback in classes from :func:`protected`.
     """
 
     services: dict[str, Any]
@@ -190,15 +190,6 @@ class GuardedHttp:
             return ""
         link = format_dashboard_link(link_host(self._listens.host), server.port)
         return f"{link}{'&' if '?' in link else '?'}{PARAMETER}={quote(self._http_token)}"
-
-
-@functools.cache
-def guarded(cls: type[Any]) -> type[Any]:
-    """Return a subclass whose HTTP server requires a token, by default on loopback."""
-    if issubclass(cls, GuardedHttp):
-        return cls
-    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    return type(cls.__name__, (GuardedHttp, cls), {**names, "_opens_unasked": True})
 
 
 class GuardedWorker(GuardedHttp, Worker):
@@ -243,12 +234,21 @@ class PrivateNode:
             self._private_directory.release()
 
 
-def private_class(cls: type[Any]) -> type[Any]:
-    """Return a Dask node class whose directory is private: the given class or a subclass."""
-    if not issubclass(cls, Server) or issubclass(cls, PrivateNode):
+@functools.cache
+def protected(cls: type[Any]) -> type[Any]:
+    """Return a class of Dask's nodes, or a subclass of it, with a private directory.
+    The HTTP server of a scheduler or a worker requires a token, and by default is on loopback.
+    """
+    bases: tuple[type[Any], ...] = ()
+    if issubclass(cls, Server) and not issubclass(cls, PrivateNode):
+        bases += (PrivateNode,)
+    if issubclass(cls, (Scheduler, Worker)) and not issubclass(cls, GuardedHttp):
+        bases += (GuardedHttp,)
+    if not bases:
         return cls
-    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    return type(cls.__name__, (PrivateNode, cls), names)
+    copied = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
+    own = {"_opens_unasked": True} if GuardedHttp in bases else {}
+    return type(cls.__name__, (*bases, cls), copied | own)
 
 
 def accepts(
