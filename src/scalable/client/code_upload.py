@@ -136,7 +136,7 @@ def compare_versions(facts: Mapping[str, Any]) -> None:
     message = facts.get(VERSIONS)
     if not message:
         return
-    there = ImageVersions.from_message(message)
+    there = ImageVersions(*message)
     differing = there.differences()
     if STRICT in differing and not there.allows_mismatch:
         image, here = differing[STRICT]

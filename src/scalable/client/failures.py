@@ -179,7 +179,7 @@ def shown_error(client: Client, error: Any) -> Any:
     restored(error)
     cause = getattr(error, "__cause__", None)
     if isinstance(error, RuntimeError) and isinstance(cause, ModuleNotFoundError):
-        image = ImageVersions.from_message(facts_of(client).get(VERSIONS) or ["", {}, ""])
+        image = ImageVersions(*(facts_of(client).get(VERSIONS) or ("", {})))
         locate(cause, in_image("the scheduler", image.image), "the graph")
         return with_package(cause)
     return with_package(error)

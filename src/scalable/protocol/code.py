@@ -23,7 +23,7 @@ from functools import cache, cached_property
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
-from typing import Any, Self
+from typing import Self
 
 from scalable import settings
 from scalable.files import working_directory
@@ -324,14 +324,6 @@ class ImageVersions:
             return None
         allowed = os.environ.get(settings.ALLOW_VERSION_MISMATCH, "").lower() in _ON
         return cls(image, own_versions(), allowed)
-
-    def to_message(self) -> list[Any]:
-        return [self.image, dict(self.packages), self.allows_mismatch]
-
-    @classmethod
-    def from_message(cls, message: list[Any]) -> Self:
-        image, packages, allows_mismatch = message
-        return cls(image, packages, bool(allows_mismatch))
 
     def differences(self) -> dict[str, tuple[str, str]]:
         """Map packages to the image's and this process's versions if they differ (not patches)."""

@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any, Literal
 
@@ -135,7 +136,7 @@ class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, ExtendedScheduler):
         ours[CLUSTER] = self.cluster_name
         ours[RETRIED] = self.retrying.tasks()
         if self.image_versions is not None:
-            ours[VERSIONS] = self.image_versions.to_message()
+            ours[VERSIONS] = astuple(self.image_versions)
         if self.tags_of_tasks is not None:
             ours[TASKS] = dict(self.tags_of_tasks)
         if self.remembering is not None:

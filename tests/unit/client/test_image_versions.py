@@ -3,6 +3,7 @@
 import importlib
 import logging
 import pickle
+from dataclasses import astuple
 from importlib.metadata import version
 
 import pytest
@@ -22,7 +23,7 @@ def nothing_told():
 
 def facts(allows=False, **packages):
     there = ImageVersions("site/image:1", own_versions() | packages, allows)
-    return {VERSIONS: there.to_message()}
+    return {VERSIONS: astuple(there)}
 
 
 def test_another_release_of_distributed_is_an_error_that_names_both_and_the_image():
