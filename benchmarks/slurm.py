@@ -97,7 +97,7 @@ OURS = {
     client = ScalableClient(cluster)
 """.strip(),
     "FIRST": 'client.submit(script_began, tag="a").result(timeout=300)',
-    "SUBMITTED": "len(list(filter(cluster.job_of, cluster.manager.inventory.wanted.names('a'))))",
+    "SUBMITTED": "len(list(filter(cluster.job_of, cluster.manager.inventory.names('a'))))",
     "END": "client.close(); cluster.close()",
 }
 JOBQUEUE = {

@@ -145,20 +145,18 @@ def parent(path, gate):
 def test_a_call_that_waits_for_another_runs_once_although_its_worker_is_given_up(
     client, session, tmp_path, gate, eventually
 ):
-    path, wanted = tmp_path / "starts", session.cluster.manager.inventory.wanted
-    (first,) = wanted.names("b")
+    path, inventory = tmp_path / "starts", session.cluster.manager.inventory
+    (first,) = inventory.names("b")
     waiting = client.submit(parent, path, gate, tag="b")
     eventually(lambda: starts(path) == ["parent"])
     stuck = client.submit(stick, path, "stuck", tag="b")  # in the slot of the task that waits
     eventually(lambda: starts(path) == ["parent", "stuck"])
     stuck.cancel()
-    eventually(lambda: first not in wanted.names("b"), "a successor")
+    eventually(lambda: first not in inventory.names("b"), "a successor")
     assert client.submit(double, 1, tag="b").result(timeout=60) == 2
     gate.touch()
     waiting.result(timeout=60)
-    eventually(
-        lambda: first not in session.cluster.manager.inventory.existing(), "the worker's end"
-    )
+    eventually(lambda: first not in inventory.existing(), "the worker's end")
     assert starts(path) == ["parent", "stuck"]
 
 

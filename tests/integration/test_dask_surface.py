@@ -46,7 +46,7 @@ def counts(cluster):
 
 def scaled_up(cluster):
     cluster.scale_up(1)
-    assert len(cluster.manager.inventory.wanted.names("")) == 1
+    assert len(cluster.manager.inventory.names("")) == 1
     cluster.scale_up("a", 2)
     assert counts(cluster) == {"a": 2, "b": 1}
     cluster.scale_up({"": 0, "a": 1})
@@ -54,7 +54,7 @@ def scaled_up(cluster):
 
 def scaled_down(cluster):
     cluster.scale("a", 2)
-    name = cluster.manager.inventory.wanted.names("a")[-1]
+    name = cluster.manager.inventory.names("a")[-1]
     cluster.sync(cluster.scale_down, [name])
     assert counts(cluster) == {"a": 1, "b": 1}
 
@@ -83,7 +83,7 @@ def refused(call, words):
 def units_are_named(cluster):
     names = {str(ws.name) for ws in cluster.scheduler.workers.values()}
     assert names >= set(map(str, cluster.requested)) | set(map(str, cluster.observed)) - {""}
-    assert set(map(str, cluster.plan)) >= set(cluster.manager.inventory.wanted.names("a"))
+    assert set(map(str, cluster.plan)) >= set(cluster.manager.inventory.names("a"))
 
 
 #: Name -> what it does on a cluster of pools. Attributes that only have to be there have None.

@@ -234,11 +234,11 @@ def wait_for(path):
 def test_scaling_one_pool_touches_no_other(eventually):
     with pooled(gcam=2, **{"gcam-large": 1}) as cluster:
         eventually(lambda: cluster.pools["gcam"].running == 2)
-        large = set(cluster.manager.inventory.wanted.names("gcam-large"))
+        large = set(cluster.manager.inventory.names("gcam-large"))
         cluster.scale("gcam", 0)
         eventually(lambda: cluster.pools["gcam"].running == 0)
         eventually(lambda: cluster.pools["gcam-large"].running == 1)
-        assert set(cluster.manager.inventory.wanted.names("gcam-large")) == large
+        assert set(cluster.manager.inventory.names("gcam-large")) == large
         cluster.scale({"gcam": 1, "gcam-large": 2})
         eventually(
             lambda: (cluster.pools["gcam"].running, cluster.pools["gcam-large"].running) == (1, 2)
@@ -353,7 +353,7 @@ def test_scaling_up_again_takes_back_a_worker_that_is_being_emptied(eventually, 
     release = tmp_path / "release"
     with pooled(a=1) as cluster, ScalableClient(cluster) as client:
         client.wait_for_workers(1, timeout=60)
-        (name,) = cluster.manager.inventory.wanted.names("a")
+        (name,) = cluster.manager.inventory.names("a")
         future = client.submit(wait_for, str(release), tag="a")
         eventually(lambda: any(ws.processing for ws in cluster.scheduler.workers.values()))
         cluster.scale("a", 0)
@@ -363,7 +363,7 @@ def test_scaling_up_again_takes_back_a_worker_that_is_being_emptied(eventually, 
         assert client.submit(inc, 1, tag="a").result(timeout=30) == 2
         release.touch()
         assert future.result(timeout=30) is True
-        assert cluster.manager.inventory.wanted.names("a") == [name]
+        assert cluster.manager.inventory.names("a") == [name]
 
 
 # Classes of others and TLS ----------------------------------------------------------------------

@@ -18,7 +18,7 @@ def test_jobs_that_somebody_cancels_are_replaced(on_slurm, eventually, tmp_path,
         cluster.add_container(tag="a")
         cluster.add_workers(n=OFTEN, tag="a")
         eventually(lambda: "JobHeldUser" in (cluster.pools["a"].waiting or ""))
-        before = {cluster.job_of(name) for name in cluster.manager.inventory.wanted.names("a")}
+        before = {cluster.job_of(name) for name in cluster.manager.inventory.names("a")}
         on_slurm.cancel_jobs()
 
         def replaced():

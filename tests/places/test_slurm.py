@@ -71,7 +71,7 @@ def test_a_worker_maps_to_its_job_and_back(cluster, on_slurm, eventually):
     elements = {
         f"{e.job}_{e.index}": e for e in cluster.sync(Slurm().queue) if e.name.endswith("@a")
     }
-    for name in cluster.manager.inventory.wanted.names("a"):
+    for name in cluster.manager.inventory.names("a"):
         element = elements[cluster.job_of(name)]
         assert element.name == f"{cluster.name}.scalable-{cluster.manager.incarnation}.embedded@a"
         assert name == f"a-{cluster.manager.incarnation}-{element.index}"
@@ -86,9 +86,9 @@ def test_jobs_are_found_by_the_uid_not_by_the_name_of_the_user(on_slurm, eventua
         cluster.add_container(tag="a")
         cluster.add_workers(n=1, tag="a")
         eventually(lambda: cluster.pools["a"].running == 1)
-        worker, polls = cluster.manager.inventory.wanted.names("a"), cluster.slurm.commands
+        worker, polls = cluster.manager.inventory.names("a"), cluster.slurm.commands
         eventually(lambda: cluster.slurm.commands > polls + 4)
-        assert cluster.manager.inventory.wanted.names("a") == worker
+        assert cluster.manager.inventory.names("a") == worker
 
 
 def test_a_suspended_job_is_neither_shown_as_running_nor_replaced(
@@ -98,7 +98,7 @@ def test_a_suspended_job_is_neither_shown_as_running_nor_replaced(
     cluster.add_container(tag="a")
     cluster.add_workers(n=1, tag="a")
     eventually(lambda: cluster.pools["a"].running == 1)
-    worker = cluster.manager.inventory.wanted.names("a")
+    worker = cluster.manager.inventory.names("a")
     job = cluster.job_of(worker[0])
     on_slurm.command("scontrol", "suspend", job)
     eventually(lambda: cluster.pools["a"].running == 0)
@@ -107,7 +107,7 @@ def test_a_suspended_job_is_neither_shown_as_running_nor_replaced(
     assert "suspended (SUSPENDED)" in pool.waiting
     on_slurm.command("scontrol", "resume", job)
     eventually(lambda: cluster.pools["a"].running == 1)
-    assert cluster.manager.inventory.wanted.names("a") == worker
+    assert cluster.manager.inventory.names("a") == worker
 
 
 def test_a_hundred_workers_are_one_array(cluster, eventually):
@@ -115,9 +115,7 @@ def test_a_hundred_workers_are_one_array(cluster, eventually):
     before = cluster.slurm.commands
     cluster.add_workers(n=100, tag="a")
     assert cluster.slurm.commands - before <= 3  # one sbatch, the array size, perhaps a poll
-    jobs = {
-        cluster.job_of(name).split("_")[0] for name in cluster.manager.inventory.wanted.names("a")
-    }
+    jobs = {cluster.job_of(name).split("_")[0] for name in cluster.manager.inventory.names("a")}
     assert len(jobs) == 1
     cluster.scale("a", 2)
     eventually(lambda: cluster.pools["a"].running == 2)
@@ -129,10 +127,10 @@ def test_pools_of_different_shape_and_prefix_do_not_touch_each_other(cluster, ev
     cluster.add_workers(n=2, tag="gcam")
     cluster.add_workers(n=1, tag="gcam-large")
     eventually(lambda: cluster.pools["gcam-large"].running == 1)
-    kept = cluster.manager.inventory.wanted.names("gcam-large")
+    kept = cluster.manager.inventory.names("gcam-large")
     cluster.remove_workers(n=2, tag="gcam")
     eventually(lambda: cluster.pools["gcam"].running == 0)
-    assert cluster.manager.inventory.wanted.names("gcam-large") == kept
+    assert cluster.manager.inventory.names("gcam-large") == kept
     eventually(lambda: cluster.pools["gcam-large"].running == 1)
     with pytest.raises(ClusterError, match="unknown tag 'gca'; known tags: 'gcam', 'gcam-large'"):
         cluster.remove_workers(n=1, tag="gca")
@@ -149,7 +147,7 @@ def test_those_that_wait_in_the_queue_go_first(cluster, eventually):
     }
     cluster.remove_workers(n=2, tag="wide")
     eventually(lambda: cluster.pools["wide"].launching == 0)
-    assert set(cluster.manager.inventory.wanted.names("wide")) == alive
+    assert set(cluster.manager.inventory.names("wide")) == alive
 
 
 MANIFEST = """

@@ -84,7 +84,7 @@ def test_a_preempted_worker_is_replaced_by_a_new_job(
     yielding.add_container(tag="a", cpus=CPUS)
     yielding.add_workers(n=1, tag="a")
     eventually(lambda: yielding.pools["a"].running == 1)
-    (worker,) = yielding.manager.inventory.wanted.names("a")
+    (worker,) = yielding.manager.inventory.names("a")
     first = yielding.job_of(worker)
     urgent = site.command(
         "sbatch", "--parsable", "--partition=urgent", f"--cpus-per-task={CPUS}",
@@ -95,7 +95,7 @@ def test_a_preempted_worker_is_replaced_by_a_new_job(
     assert site.job_states(first)[first] == "PREEMPTED"  # and not in the queue again
     site.command("scancel", urgent)
     eventually(lambda: yielding.pools["a"].running == 1)
-    assert yielding.job_of(yielding.manager.inventory.wanted.names("a")[0]) != first
+    assert yielding.job_of(yielding.manager.inventory.names("a")[0]) != first
     assert yielding.pools["a"].reason is None
 
 

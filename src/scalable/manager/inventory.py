@@ -32,11 +32,15 @@ class Inventory:
     """Pools, desired units and existing units of one manager. Thread-safe.
     ``on_change`` is called after each change of the desired units. The lock ``changing`` is held
     during changes. ``leaving`` is true when all units are being stopped and orders are ignored.
+
+    Generated names contain ``incarnation`` and are never reused, so that repeating a request cannot
+    start a second unit. A name chosen by the user is kept when its unit is replaced.
     """
 
     def __init__(self, incarnation: str, on_change: Callable[[], None]) -> None:
         self.pools: dict[str, Pool] = {}
-        self.wanted = Wanted(incarnation)
+        #: Entries of the desired units.
+        self.spec: dict[UnitName, dict[str, Any]] = {}
         self.units: dict[UnitName, Unit] = {}
         #: Units from their loss or the decision to stop them until nothing is left of them. Until
         #: then, their names are not reused.
@@ -46,6 +50,11 @@ class Inventory:
         self.leaving = False
         self._on_change = on_change
         self._obeyed: dict[str, int] = {}
+        self._incarnation = incarnation
+        self._counters = Counter[str]()
+        self._generated: set[UnitName] = set()
+        #: Start times of the units that a unit replaces, in monotonic seconds.
+        self._starts: dict[UnitName, tuple[float, ...]] = {}
 
     def add_pool(self, pool: Pool) -> None:
         """Add an empty pool. Raise ClusterError if the tag exists or is invalid."""
@@ -70,22 +79,22 @@ class Inventory:
             if pool.degraded:
                 logger.info("%s is retried: %s", shown(tag), reason)
             pool.start_anew()
-            names = self.wanted.names(tag)
+            names = self.names(tag)
             for name in names:
-                self.wanted.starts.pop(name, None)
+                self._starts.pop(name, None)
             for _ in range(count - len(names)):
-                if not self.wanted.take_back(pool, self.units):
-                    self.wanted.add(pool)
+                if not self._take_back(pool):
+                    self._add(pool)
             for name in choose_victims(names, len(names) - count, self.units, self.workers):
                 logger.debug("unit %s is no longer desired: %s", name, reason)
-                self.wanted.remove(name)
+                self.remove(name)
         self._on_change()
 
     def check(self, tag: str, count: int) -> None:
         """Raise ClusterError for an unknown pool, invalid count, or growth without a template."""
         pool = self.pool(tag)
         check_count(tag, count)
-        if pool.template is None and count > len(self.wanted.names(tag)):
+        if pool.template is None and count > len(self.names(tag)):
             raise ClusterError(
                 f"{shown(tag)} has no template to start workers from",
                 hint="pass worker= to PoolCluster, or add entries to worker_spec",
@@ -114,10 +123,10 @@ class Inventory:
         names = set(asked)
         removed = Counter[str]()
         with self.changing:
-            for name, entry in list(self.wanted.spec.items()):
+            for name, entry in list(self.spec.items()):
                 if name in names or not names.isdisjoint(worker_names(name, entry)):
                     removed[entry.get("pool", UNTAGGED)] += 1
-                    self.wanted.remove(name)
+                    self.remove(name)
         self._on_change()
         return removed
 
@@ -134,9 +143,7 @@ class Inventory:
             if unit.connected_at is None
         )
         # A successor has to start before a unit's walltime ends.
-        for name, entry in sorted(
-            self.wanted.spec.items(), key=lambda item: SUCCESSOR not in item[1]
-        ):
+        for name, entry in sorted(self.spec.items(), key=lambda item: SUCCESSOR not in item[1]):
             pool = self.pools[entry.get("pool", UNTAGGED)]
             names = worker_names(name, entry)
             taken = name in self.units or name in self.ending
@@ -150,7 +157,7 @@ class Inventory:
             if pool.cut:
                 continue
             starting[id(pool.launcher)] += 1
-            starts = with_start(self.wanted.starts.get(name, ()), now)
+            starts = with_start(self._starts.get(name, ()), now)
             self.units[name] = Unit(name, pool.tag, names, now, starts=starts, in_flight=True)
             due.setdefault(pool.tag, {})[name] = entry
         return due
@@ -165,7 +172,7 @@ class Inventory:
                 if pool is None or pool.template is None or name in self.units:
                     continue
                 logger.debug("pool %r: unit %s is adopted", tag, name)
-                self.wanted.put(name, pool)
+                self._put(name, pool)
                 names = worker_names(name, pool.template)
                 self.units[name] = Unit(name, tag, names, launched_at=now)
                 adopted.append(name)
@@ -184,8 +191,7 @@ class Inventory:
         with self.changing:
             units = list(self.units.values())
             return {
-                tag: status_of(pool, self.wanted.names(tag), units)
-                for tag, pool in self.pools.items()
+                tag: status_of(pool, self.names(tag), units) for tag, pool in self.pools.items()
             }
 
     def existing(self) -> dict[UnitName, Unit]:
@@ -197,76 +203,63 @@ class Inventory:
         with self.changing:
             units = list(self.units.values())
             self.units.clear()
-            self.wanted.spec.clear()
+            self.spec.clear()
             return units
 
-
-# Desired units ------------------------------------------------------------------------------------
-
-
-class Wanted:
-    """Desired units of a manager: the entries in ``spec``, by name.
-    Generated names contain ``incarnation`` and are never reused, so that repeating a request cannot
-    start a second unit. A name chosen by the user is kept when its unit is replaced.
-    """
-
-    def __init__(self, incarnation: str) -> None:
-        self.spec: dict[UnitName, dict[str, Any]] = {}
-        self._incarnation = incarnation
-        self._counters = Counter[str]()
-        self._generated: set[UnitName] = set()
-        #: Start times of the units that a unit replaces, in monotonic seconds.
-        self.starts: dict[UnitName, tuple[float, ...]] = {}
-        self._leaving: set[UnitName] = set()
+    # Desired units ------------------------------------------------------------------------------
 
     def names(self, tag: str) -> list[UnitName]:
         """Return the desired units of a pool in insertion order, except those with a successor."""
         return [
             name
             for name, entry in self.spec.items()
-            if entry.get("pool", UNTAGGED) == tag and name not in self._leaving
+            if entry.get("pool", UNTAGGED) == tag
+            and not (name in self.units and self.units[name].renewed)
         ]
 
-    def add(self, pool: Pool, starts: tuple[float, ...] = ()) -> None:
-        """Add one desired unit to a pool, under a new name."""
+    def _add(
+        self, pool: Pool, starts: tuple[float, ...] = (), marks: Mapping[str, Any] | None = None
+    ) -> None:
+        """Add one desired unit to a pool, under a new name. ``marks`` is added to its entry."""
         new_entry = pool.new_entry or partial(self._new_entry, pool)
         for name, entry in new_entry().items():
-            self.put(name, pool, entry)
-            self.starts[name] = starts
+            self._put(name, pool, entry)
+            self.spec[name].update(marks or {})
+            self._starts[name] = starts
 
-    def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
+    def _take_back(self, pool: Pool) -> bool:
         """Make one of the pool's draining units desired again. Return False if there is none."""
-        for name, unit in units.items():
-            takes = unit.pool == pool.tag and unit.phase is Phase.DRAINING and not unit.superseded
-            if takes and name not in self.spec:
-                self.put(name, pool)
+        for name, unit in self.units.items():
+            drains = unit.pool == pool.tag and unit.phase is Phase.DRAINING
+            if drains and not (unit.superseded or unit.renewed or name in self.spec):
+                self._put(name, pool)
                 return True
         return False
 
     def remove(self, name: UnitName) -> None:
+        """Make a unit undesired."""
         self.spec.pop(name, None)
         self._generated.discard(name)
-        self.starts.pop(name, None)
-        self._leaving.discard(name)
+        self._starts.pop(name, None)
 
-    def renew(self, unit: Unit, pool: Pool) -> None:
-        """Add a successor for a unit near the end of its walltime."""
-        unit.renewed = True
-        self._leaving.add(unit.name)
-        known = set(self.spec)
-        self.add(pool)
-        for name in self.spec.keys() - known:
-            self.spec[name][SUCCESSOR] = True
+    def renew(self, unit: Unit) -> None:
+        """Add a successor for a unit near the end of its walltime, unless it has one."""
+        if not unit.renewed:
+            logger.debug("unit %s is renewed", unit.name)
+            unit.renewed = True
+            self._add(self.pools[unit.pool], marks={SUCCESSOR: True})
 
-    def replace(self, unit: Unit, pool: Pool) -> None:
+    def replace(self, unit: Unit) -> None:
         """Replace a lost unit. The new unit keeps a name that the user has chosen."""
-        if unit.name in self._generated:
+        if unit.renewed:  # its successor replaces it
             self.remove(unit.name)
-            self.add(pool, unit.starts)
+        elif unit.name in self._generated:
+            self.remove(unit.name)
+            self._add(self.pools[unit.pool], unit.starts)
         else:
-            self.starts[unit.name] = unit.starts
+            self._starts[unit.name] = unit.starts
 
-    def put(self, name: UnitName, pool: Pool, entry: Mapping[str, Any] | None = None) -> None:
+    def _put(self, name: UnitName, pool: Pool, entry: Mapping[str, Any] | None = None) -> None:
         """Add a desired unit, by default with the template of its pool."""
         entry = pool.template if entry is None else entry
         assert entry is not None

@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -137,11 +136,11 @@ class PoolCluster(DisplayedCluster, SpecCluster):
     @property
     def worker_spec(self) -> dict[UnitName, dict[str, Any]]:
         """Entries of the desired units by name. ``await`` the cluster after a change."""
-        return self.manager.inventory.wanted.spec
+        return self.manager.inventory.spec
 
     @worker_spec.setter
     def worker_spec(self, entries: Mapping[UnitName, dict[str, Any]]) -> None:
-        self.manager.inventory.wanted.spec = dict(entries)
+        self.manager.inventory.spec = dict(entries)
 
     @property
     def workers(self) -> dict[UnitName, Any]:
@@ -298,7 +297,7 @@ class PoolCluster(DisplayedCluster, SpecCluster):
         inventory = self.manager.inventory
         tagged = [tag for tag in inventory.pools if tag != UNTAGGED]
         has_untagged = inventory.pools[UNTAGGED].template is not None
-        if has_untagged or inventory.wanted.names(UNTAGGED) or not tagged:
+        if has_untagged or inventory.names(UNTAGGED) or not tagged:
             return UNTAGGED
         return only_tag(tagged)
 
@@ -363,27 +362,25 @@ class PoolCluster(DisplayedCluster, SpecCluster):
         ClusterError
             When there is no such pool, or the bounds are not a range.
         """
-        asked = read_bounds(bounds, tag, minimum, maximum, options)
-        tag = self._only_pool() if asked.tag is None else asked.tag
-        asked.apply_totals(self.manager.inventory.pool(tag))
+        adaptive, tag, minimum, most = read_bounds(bounds, tag, minimum, maximum, options)
+        tag = self._only_pool() if tag is None else tag
+        minimum, most = within_totals(self.manager.inventory.pool(tag), minimum, most, options)
         if self.manager.controller is None:
             raise ClusterError("the cluster is not started", hint="await it first")
         if self._adaptive is not None:  # of Dask's kind
             self._adaptive.stop()
             self._adaptive = None
-        if asked.adaptive is None or not enabled:
-            return self.manager.controller.adapt(
-                tag, asked.minimum, asked.maximum, enabled=enabled, **options
-            )
+        if adaptive is None or not enabled:
+            maximum = None if most == math.inf else most
+            return self.manager.controller.adapt(tag, minimum, maximum, enabled=enabled, **options)
         if self._only_pool() != tag or len(self.manager.inventory.pools) > 2:
             raise ClusterError(
-                f"adapt(Adaptive={asked.adaptive.__name__}) counts all workers alike, and this "
+                f"adapt(Adaptive={adaptive.__name__}) counts all workers alike, and this "
                 f"cluster has the pools {known_tags(self.pools)}",
                 hint="leave Adaptive out, or give policy=",
             )
-        self.manager.controller.adaptation.end(tag, why=f"{asked.adaptive.__name__} adapts it")
-        most = math.inf if asked.maximum is None else asked.maximum
-        return super().adapt(asked.adaptive, asked.minimum, most, **options)
+        self.manager.controller.adaptation.end(tag, why=f"{adaptive.__name__} adapts it")
+        return super().adapt(adaptive, minimum, most, **options)
 
     def align(self) -> Any:
         """Start missing units and stop undesired ones now, not at the reconciler's next pass.
@@ -472,41 +469,18 @@ class PoolCluster(DisplayedCluster, SpecCluster):
 
 # Adapting -----------------------------------------------------------------------------------------
 
-#: Options with the cores and the memory of one worker.
-_OF_CPUS, _OF_MEMORY = ("nthreads", "ncores", "threads", "cores"), ("memory_limit", "memory")
-
-
-@dataclass
-class AdaptiveBounds:
-    """Bounds of an adaptive pool, and the class that adapts it."""
-
-    #: Tag of the pool. None if no pool was named.
-    tag: str | None
-    minimum: int
-    #: Upper bound of the worker count. None for no upper bound.
-    maximum: int | None
-    #: User's class that adapts the cluster, or None.
-    adaptive: type[Any] | None = None
-    #: Given options among ``minimum_cores``, ``maximum_cores``, and the same for ``memory``.
-    totals: dict[str, Any] = field(default_factory=dict)
-
-    def apply_totals(self, pool: Pool) -> None:
-        """Narrow the bounds by total cores and memory. Raises ClusterError for unknown sizes."""
-        for name, total in self.totals.items():
-            bound, _, unit = name.partition("_")
-            amount = parse_bytes(total) if unit == "memory" else float(total)
-            share = amount / _size(pool, name, "memory" if unit == "memory" else "cpus")
-            if bound == "minimum":
-                self.minimum = max(self.minimum, math.ceil(share))
-            else:
-                most = math.floor(share)
-                self.maximum = most if self.maximum is None else min(self.maximum, most)
+#: Options with the cores and the memory of one worker, and functions that read such amounts.
+_OPTIONS = {
+    "cores": ("nthreads", "ncores", "threads", "cores"),
+    "memory": ("memory_limit", "memory"),
+}
+_AMOUNTS: Mapping[str, Callable[[Any], float]] = {"cores": float, "memory": parse_bytes}
 
 
 def read_bounds(
     given: tuple[Any, ...], tag: str | None, minimum: Any, maximum: Any, options: dict[str, Any]
-) -> AdaptiveBounds:
-    """Return the bounds in the arguments of ``adapt``, and remove them from ``options``.
+) -> tuple[type[Any] | None, str | None, int, Any]:
+    """Return the adapting class, the tag and the bounds in the arguments of ``adapt``.
     ``given`` has a class or a tag, ``minimum`` and ``maximum``. Raises TypeError for more.
     """
     rest = list(given)
@@ -519,28 +493,38 @@ def read_bounds(
     maximum = rest.pop(0) if rest else maximum
     if rest:
         raise TypeError(f"adapt(tag, minimum, maximum) takes no more arguments: {rest}")
-    totals = {
-        name: value
-        for name in ("minimum_cores", "maximum_cores", "minimum_memory", "maximum_memory")
-        if (value := options.pop(name, None)) is not None
-    }
-    return AdaptiveBounds(
-        tag, minimum or 0, None if maximum == math.inf else maximum, adaptive, totals
-    )
+    return adaptive, tag, minimum or 0, math.inf if maximum is None else maximum
 
 
-def _size(pool: Pool, asked: str, part: str) -> float:
+def within_totals(
+    pool: Pool, minimum: int, maximum: Any, options: dict[str, Any]
+) -> tuple[int, Any]:
+    """Narrow the bounds by total cores and memory, which are removed from ``options``.
+    Raises ClusterError if the size of one worker is unknown.
+    """
+    for unit in ("cores", "memory"):
+        for bound in ("minimum", "maximum"):
+            if (total := options.pop(f"{bound}_{unit}", None)) is None:
+                continue
+            share = _AMOUNTS[unit](total) / _size(pool, bound, unit)
+            if bound == "minimum":
+                minimum = max(minimum, math.ceil(share))
+            else:
+                maximum = min(maximum, math.floor(share))
+    return minimum, maximum
+
+
+def _size(pool: Pool, bound: str, unit: str) -> float:
     """Return the cores, or the memory in bytes, of one worker of a pool."""
-    template: Mapping[str, Any] = (pool.template or {}).get("options", {})
-    known = [template.get(name) for name in (_OF_MEMORY if part == "memory" else _OF_CPUS)] + [
-        pool.shape.get(part)
-    ]
+    options: Mapping[str, Any] = (pool.template or {}).get("options", {})
+    known = [options.get(name) for name in _OPTIONS[unit]]
+    known.append(pool.shape.get("cpus" if unit == "cores" else unit))
     for value in filter(None, known):
         with suppress(ValueError, TypeError):
-            return float(parse_bytes(value) if part == "memory" else value)
+            return _AMOUNTS[unit](value)
     raise ClusterError(
-        f"adapt({asked}=...): the size of one worker of {shown(pool.tag)} is unknown",
-        hint=f"give {asked.partition('_')[0]}=, a number of workers",
+        f"adapt({bound}_{unit}=...): the size of one worker of {shown(pool.tag)} is unknown",
+        hint=f"give {bound}=, a number of workers",
     )
 
 

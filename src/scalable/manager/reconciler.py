@@ -219,11 +219,11 @@ class Reconciler:
                 for name, unit in units.items():
                     if resumed >= set(unit.worker_names):
                         unit.phase = Phase.RUNNING
-                    elif name in self.inventory.wanted.spec:
+                    elif name in self.inventory.spec:
                         # Later passes stop the leaving unit.
                         logger.debug("unit %s is leaving and cannot be used again", name)
                         unit.starts, unit.superseded = (), True  # it did not fail
-                        self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
+                        self.inventory.replace(unit)
 
     async def _heartbeat(self) -> HeartbeatAnswer:
         inventory = self.inventory
@@ -266,7 +266,7 @@ class Reconciler:
         for pool, unit in silent_starts(units.values(), pools, now):
             self._read(find_silence(pool, unit, self._on_event))
         return decide(
-            self.inventory.wanted.spec,
+            self.inventory.spec,
             units,
             observed,
             workers,
@@ -311,7 +311,7 @@ class Reconciler:
             logger.debug("pool %r is in a crash loop", pool.tag)
             pool.giving_up = True
         else:
-            self.inventory.wanted.replace(unit, pool)
+            self.inventory.replace(unit)
         unit.phase = Phase.LOST
         self.inventory.ending[unit.name] = unit
         self._read(self._explain(unit, pool, loss, gives_up=gives_up))
@@ -422,9 +422,9 @@ class Reconciler:
                 ended.append(unit)
                 if not failed:
                     del inventory.units[unit.name]
-                    if unit.name in inventory.wanted.spec and not unit.superseded:
+                    if unit.name in inventory.spec and not unit.superseded:
                         # It became desired again while the scheduler answered.
-                        inventory.wanted.replace(unit, inventory.pools[unit.pool])
+                        inventory.replace(unit)
             self._end(ended)
 
     def _end(self, units: Iterable[Unit]) -> None:
@@ -567,16 +567,14 @@ def renew(inventory: Inventory, decision: NextSteps) -> None:
         if unit is None:  # it is lost too
             continue
         pool, reason = inventory.pools[unit.pool], decision.leave.get(name)
-        if not unit.renewed:
-            logger.debug("unit %s is renewed", name)
-            inventory.wanted.renew(unit, pool)
+        inventory.renew(unit)
         if name in decision.taken_back:
             logger.warning("worker %s is replaced: %s", name, reason)
             pool.lost += 1
             pool.last_loss = f"{name}: {reason}"
         if reason is not None:
             unit.leaving = reason
-            inventory.wanted.remove(name)
+            inventory.remove(name)
 
 
 # Stops --------------------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ async def test_a_loss_from_outside_is_excused_while_the_unit_drains(house):
 @in_house()
 async def test_a_chosen_name_is_used_again_when_its_unit_is_gone(house):
     house.quick.reads.clear()
-    house.inventory.wanted.spec["mine"] = {"pool": "quick"}
+    house.inventory.spec["mine"] = {"pool": "quick"}
     await house.until(lambda: house.quick.launched == ["mine"])
     house.quick.connect("mine")
     await house.passes()

@@ -6,6 +6,7 @@ from scalable.manager.pools import Pool
 from scalable.manager.units import (
     CRASH_LOOP_STARTS,
     CRASH_LOOP_WINDOW_S,
+    Phase,
     Unit,
     WorkerView,
     in_crash_loop,
@@ -21,7 +22,7 @@ def test_a_unit_that_is_replaced_for_weeks_knows_few_of_the_starts():
         inventory.take_due((), float(start))
         ((_, unit),) = inventory.units.items()
         inventory.units.clear()
-        inventory.wanted.replace(unit, inventory.pools["a"])
+        inventory.replace(unit)
     assert CRASH_LOOP_STARTS <= len(unit.starts) < 20
     assert in_crash_loop(unit.starts, 1000.0)
     assert not in_crash_loop(unit.starts, 1000.0 + CRASH_LOOP_WINDOW_S)
@@ -42,7 +43,33 @@ def test_successors_are_requested_first_where_a_backend_takes_one_unit_at_a_time
     inventory.take_due((), 0.0)
     (unit,) = inventory.units.values()
     inventory.want("a", 3)
-    inventory.wanted.renew(unit, inventory.pools["a"])
+    inventory.renew(unit)
     inventory.pools["a"].room = 1
     due = inventory.take_due((), 1.0)
     assert [entry[SUCCESSOR] for entry in due["a"].values()] == [True]
+
+
+def test_a_lost_unit_is_replaced_by_its_successor_alone():
+    inventory = Inventory("c1", lambda: None)
+    inventory.add_pool(Pool("a", None, {}))
+    inventory.want("a", 1)
+    inventory.take_due((), 0.0)
+    ((name, unit),) = inventory.units.items()
+    inventory.renew(unit)
+    (successor,) = inventory.names("a")
+    inventory.replace(inventory.units.pop(name))
+    assert list(inventory.spec) == [successor] != [name]
+
+
+def test_a_unit_near_the_end_of_its_walltime_is_not_desired_again():
+    inventory = Inventory("c1", lambda: None)
+    inventory.add_pool(Pool("a", None, {}))
+    inventory.want("a", 1)
+    inventory.take_due((), 0.0)
+    ((name, unit),) = inventory.units.items()
+    inventory.renew(unit)
+    inventory.remove(name)
+    unit.phase = Phase.DRAINING
+    inventory.want("a", 2)
+    assert len(inventory.names("a")) == 2
+    assert name not in inventory.spec
