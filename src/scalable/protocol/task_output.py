@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -40,9 +41,12 @@ class TaskStream:
         self._stream = stream
         #: Returns whether the string is shown elsewhere instead of here.
         self._write = write
+        self._process = os.getpid()
 
     def write(self, text: str) -> Any:
-        if type(text) is str and text and self._write(text):
+        # A forked child of a task prints too, and may inherit locks that are held.
+        here = os.getpid() == self._process
+        if here and type(text) is str and text and self._write(text):
             return len(text)
         return self._stream.write(text)
 

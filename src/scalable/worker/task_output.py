@@ -90,8 +90,6 @@ class LastPrinted:
     """Last output of the latest tasks that have printed in this process."""
 
     def __init__(self) -> None:
-        # Without a lock: a forked child of a task prints too, and would inherit a lock that is
-        # held.
         self._texts: dict[Any, str] = {}
 
     def add(self, text: str) -> None:

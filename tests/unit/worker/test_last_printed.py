@@ -1,9 +1,11 @@
 """What a failed task has printed, without the lines of other tasks of its process."""
 
+import io
 from types import SimpleNamespace
 
 import pytest
 
+from scalable.protocol.task_output import TaskStream
 from scalable.worker import task_output
 from scalable.worker.task_output import KEPT_TASKS, LastPrinted
 
@@ -55,3 +57,13 @@ def test_output_of_few_tasks_is_kept(run):
     run("x-0")
     assert printed.take() is None
     assert len(printed._texts) <= KEPT_TASKS
+
+
+def test_a_forked_child_prints_without_the_locks_of_its_parent(monkeypatch):
+    printed = []
+    stream = TaskStream(io.StringIO(), printed.append)
+    stream.write("parent\n")
+    monkeypatch.setattr("scalable.protocol.task_output.os.getpid", lambda: -1)
+    stream.write("child\n")
+    assert printed == ["parent\n"]
+    assert stream.getvalue() == "parent\nchild\n"
