@@ -266,7 +266,7 @@ async def test_workers_that_leave_and_a_walltime_that_is_too_short(on):
         leaving = on.controller.overviews.present().pools["a"].leaving
         assert leaving == {"asked for by ada": 1}
         record = on.controller.removals.records.at(worker.address)
-        record.why = "its walltime ends in 3 min"
+        record.drain.reason = "its walltime ends in 3 min"
         words = (
             "task KEY is queued for pool 'a': the walltime that its only worker has left is too "
         )

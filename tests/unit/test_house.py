@@ -28,16 +28,16 @@ BUDGETS = {
     "model": (2_509, 14),
     "planning": (3_344, 18),
     "pricing": (449, 5),
-    "protocol": (4_384, 21),
+    "protocol": (4_379, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
     "runs": (3_800, 15),
     "scaling": (2_666, 13),
-    "scheduler": (6_517, 19),
+    "scheduler": (6_513, 19),
     "session": (2_082, 7),
     "views": (2_417, 9),
     "watch": (3_091, 19),
-    "worker": (3_260, 14),
+    "worker": (3_258, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")
 

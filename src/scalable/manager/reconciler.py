@@ -177,8 +177,8 @@ class Reconciler:
             self.replaced = not answer
             if self.replaced:
                 return
-            workers = {name: WorkerView(**view) for name, view in answer["workers"].items()}
-            self.inventory.workers = workers
+            views = {name: WorkerView(**view) for name, view in answer["workers"].items()}
+            self.inventory.workers = {name: view for name, view in views.items() if view.address}
             self.end_wanted = answer["end"]
             self._counts_costs = answer["counts_costs"]
             if self.end_wanted:
@@ -186,7 +186,7 @@ class Reconciler:
             now, used_s = time.monotonic(), -time.thread_time()
             with self.inventory.changing:
                 self.inventory.obey(answer["orders"])
-                decision = self._decide(answer, now)
+                decision = self._decide(views, answer["longest_s"], now)
                 for loss in decision.lost:
                     lost = self._lose(loss, now)
                     self._excused += lost if loss.from_outside else ()
@@ -249,10 +249,9 @@ class Reconciler:
             raise
         return answer
 
-    def _decide(self, answer: HeartbeatAnswer, now: float) -> NextSteps:
+    def _decide(self, views: Mapping[str, WorkerView], longest_s: float, now: float) -> NextSteps:
         units, pools = self.inventory.units, self.inventory.pools
-        workers, lost_at_work = self.inventory.workers, answer["lost_at_work"]
-        for unit in refresh(units.values(), workers, now, answer["dismissed"], lost_at_work):
+        for unit in refresh(units.values(), views, now):
             pool = pools[unit.pool]
             pool.connected()
             pool.wait_s = now - unit.launched_at
@@ -269,10 +268,10 @@ class Reconciler:
             self.inventory.spec,
             units,
             observed,
-            workers,
+            self.inventory.workers,
             now=now,
             start_timeout=self._start_timeout,
-            margins=margins_of(pools, answer["longest_s"]),
+            margins=margins_of(pools, longest_s),
         )
 
     def _read(self, reading: Coroutine[Any, Any, None]) -> None:

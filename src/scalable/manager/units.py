@@ -77,9 +77,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class WorkerView:
-    """One connected worker, as the scheduler reports it."""
+    """One worker, as the scheduler reports it."""
 
-    address: str
+    #: Empty while it is not connected.
+    address: str = ""
     #: Number of tasks that are assigned to the worker, running or not.
     processing: int = 0
     #: Expected seconds of work in the assigned tasks.
@@ -90,6 +91,11 @@ class WorkerView:
     drain: str | None = None
     #: Reason that the worker has announced for its exit.
     leaves: str | None = None
+    #: Address of its last process that was stopped by the scheduler, or announced its exit: it did
+    #: not crash.
+    dismissed_at: str = ""
+    #: Address of its last process that was lost with tasks: not a failed start.
+    lost_at_work: str = ""
 
 
 def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -104,23 +110,18 @@ def with_start(starts: tuple[float, ...], now: float) -> tuple[float, ...]:
     return (*starts, now)[-KEPT_STARTS:]
 
 
-def refresh(
-    units: Iterable[Unit],
-    workers: Mapping[str, WorkerView],
-    now: float,
-    dismissed: Mapping[str, str] | None = None,
-    lost_at_work: Mapping[str, str] | None = None,
-) -> list[Unit]:
+def refresh(units: Iterable[Unit], workers: Mapping[str, WorkerView], now: float) -> list[Unit]:
     """Update units from the scheduler's view, and return the newly connected ones.
     ``now`` is monotonic. A nanny's restart counts towards a crash loop, unless a client requested
     it or a task caused it.
     """
     connected = []
     for unit in units:
-        ends = {(dismissed or {}).get(name) for name in unit.worker_names}
+        views = _views(unit, workers)
+        here = [view for view in views if view.address]
+        ends = {view.dismissed_at for view in views}
         unit.dismissed = not unit.addresses.isdisjoint(ends)
-        here = [workers[name] for name in unit.worker_names if name in workers]
-        lost = {a for name in unit.worker_names if (a := (lost_at_work or {}).get(name))}
+        lost = {view.lost_at_work for view in views if view.lost_at_work}
         # A worker may be lost with its first task before this manager has seen it connected.
         at_work = lost & unit.addresses if unit.addresses else lost
         unit.at_work = bool(at_work) or any(view.processing for view in here)
@@ -277,12 +278,12 @@ def decide(
         if name in wanted and not unit.superseded:
             _wanted(decision, unit, seen, now, start_timeout)
             _walltime(decision, unit, seen, (margins or {}).get(unit.pool))
-            here = _here(unit, workers)
+            here = _views(unit, workers)
             if unit.phase is not Phase.DRAINING and any(view.drain for view in here):
                 announced = [view.leaves for view in here if view.leaves]
                 decision.leave[name] = announced[0] if announced else "it takes no more tasks"
                 decision.taken_back += [name] if announced else []
-        elif _here(unit, workers):
+        elif _views(unit, workers):
             decision.drain[name] = seen.left_s
         else:
             decision.stop.append(name)
@@ -334,7 +335,7 @@ def _walltime(decision: NextSteps, unit: Unit, seen: Observation, margin: Margin
         decision.renew.append(unit.name)
 
 
-def _here(unit: Unit, workers: Mapping[str, WorkerView]) -> list[WorkerView]:
+def _views(unit: Unit, workers: Mapping[str, WorkerView]) -> list[WorkerView]:
     return [workers[name] for name in unit.worker_names if name in workers]
 
 
@@ -353,7 +354,7 @@ def choose_victims(
         unit = units.get(name)
         if unit is None:
             return (0, 0.0, 0, 0)
-        here = _here(unit, workers)
+        here = _views(unit, workers)
         if not here:
             return (1, 0.0, 0, 0)
         processing = sum(view.processing for view in here)

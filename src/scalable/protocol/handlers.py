@@ -95,7 +95,7 @@ async def request(server: Any, handler: StrEnum, **arguments: Any) -> Any:
 class HeartbeatAnswer(TypedDict):
     """Answer to a manager's heartbeat. Another process with the manager's id gets ``{}``."""
 
-    #: Fields of :class:`scalable.manager.units.WorkerView` by worker name.
+    #: Fields of :class:`scalable.manager.units.WorkerView` by worker name. Empty ones are left out.
     workers: dict[str, dict[str, Any]]
     #: Mean running time of the slowest kind of task in seconds, or 0 before any task has run.
     longest_s: float
@@ -103,11 +103,6 @@ class HeartbeatAnswer(TypedDict):
     orders: dict[str, tuple[int, int]]
     #: True if the cluster is stopping, so that the manager must stop all of its workers.
     end: bool
-    #: Maps the names of workers that were stopped by the scheduler or announced their exit to their
-    #: last addresses. They did not crash.
-    dismissed: dict[str, str]
-    #: Maps the names of workers lost with tasks to their last addresses: not failed starts.
-    lost_at_work: dict[str, str]
     #: True if the scheduler counts costs, so that reports must contain charges.
     counts_costs: bool
 

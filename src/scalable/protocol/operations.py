@@ -69,7 +69,7 @@ MANAGER_KEY = "scalable_manager"
 
 #: Version of the messages between clients, schedulers, managers and workers, increased by every
 #: change that other releases cannot read. Its key in the facts that they report.
-WIRE_VERSION, WIRE = 3, "scalable-wire"
+WIRE_VERSION, WIRE = 4, "scalable-wire"
 
 
 def other_wire(told: Mapping[str, Any], there: str, here: str) -> ClusterError | None:

@@ -179,19 +179,10 @@ class ClusterState:
 
     def views(self, manager: str, names: set[str]) -> dict[str, dict[str, Any]]:
         """Map a manager's workers, and the given ``names``, to the fields of a ``WorkerView``."""
-        views = {}
-        for ws, its_manager in workers_by_what_they_told(self.scheduler, MANAGER_KEY):
-            if its_manager == manager or str(ws.name) in names:
-                record = self.removals.records.of(str(ws.name))
-                views[record.name] = {
-                    "address": ws.address,
-                    "processing": len(ws.processing),
-                    "occupancy": ws.occupancy,
-                    "nbytes": ws.nbytes,
-                    "drain": record.drain and record.drain.state,
-                    "leaves": record.leaves,
-                }
-        return views
+        told = workers_by_what_they_told(self.scheduler, MANAGER_KEY)
+        asked = names.union(str(ws.name) for ws, its_manager in told if its_manager == manager)
+        records = map(self.removals.records.get, asked)
+        return {record.name: view for record in records if record and (view := record.view())}
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
         """Note how many workers of each pool are starting, to measure how long they take."""

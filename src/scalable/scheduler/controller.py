@@ -228,8 +228,6 @@ class Controller(ClusterState, SchedulerPlugin):
             "longest_s": max((p.duration_average for p in prefixes), default=0.0),
             "orders": self.demand.orders(manager),
             "end": self.ending is not None,
-            "dismissed": self.removals.records.dismissed(known),
-            "lost_at_work": self.removals.records.lost_at_work(known),
             "counts_costs": self.spending.counts,
         }
 

@@ -54,9 +54,8 @@ class WorkerRecord:
     started: bool = False
     #: True if it gets no task if it connects, because its unit is being stopped.
     withheld: bool = False
-    #: The drain, the reason for it, and the reason that the worker itself has announced.
+    #: The drain, and the reason to leave that the worker itself has announced.
     drain: Any = None
-    why: str = ""
     leaves: str | None = None
     #: Monotonic time of the end of its walltime, and the walltime in seconds.
     walltime: tuple[float, float] | None = None
@@ -88,6 +87,21 @@ class WorkerRecord:
         if self.dismissed_at == self.address:
             return Stage.DISMISSED
         return Stage.LOST if self.state is None else Stage.RUNNING
+
+    def view(self) -> dict[str, Any]:
+        """Return the fields of a manager's ``WorkerView`` that are not empty."""
+        ends = {"dismissed_at": self.dismissed_at, "lost_at_work": self.lost_at_work}
+        view: dict[str, Any] = {name: address for name, address in ends.items() if address}
+        if (ws := self.state) is not None:
+            view |= {
+                "address": ws.address,
+                "processing": len(ws.processing),
+                "occupancy": ws.occupancy,
+                "nbytes": ws.nbytes,
+                "drain": self.drain and self.drain.state,
+                "leaves": self.leaves,
+            }
+        return view
 
 
 class WorkerRecords:
@@ -171,7 +185,6 @@ class WorkerRecords:
         record = self._at.get(address)
         if record is not None and record.address == address:
             record.state = record.drain = record.leaves = record.span = None
-            record.why = ""
             self._connected.pop(record.name, None)
             self._keep(record)
 
@@ -220,13 +233,3 @@ class WorkerRecords:
             if (record := self.get(name)) is not None:
                 record.withheld = False
                 record.lost_at_work = ""  # of an earlier worker with the name
-
-    def dismissed(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the addresses of workers that were stopped or exited on their own, by name."""
-        found = map(self.get, names)
-        return {each.name: each.dismissed_at for each in found if each and each.dismissed_at}
-
-    def lost_at_work(self, names: Iterable[str]) -> dict[str, str]:
-        """Map the names of given workers that were lost with tasks to their addresses."""
-        found = map(self.get, names)
-        return {each.name: each.lost_at_work for each in found if each and each.lost_at_work}

@@ -58,7 +58,9 @@ class WorkerRemovals(Listener):
     def why(self, worker: WorkerState) -> str:
         """Return why a worker is drained or leaves on its own, or "" for other workers."""
         record = self.records.at(worker.address)
-        return "" if record is None else record.leaves or record.why
+        if record is None or record.drain is None:
+            return ""
+        return record.leaves or str(record.drain.reason)
 
     def notice(self, worker: str, left_s: float, reason: str) -> None:
         """Drain a worker preempted in ``left_s`` seconds. Tasks are not blamed for its loss."""
@@ -86,10 +88,9 @@ class WorkerRemovals(Listener):
             if record is None or (worker := record.state) is None:
                 continue
             if record.drain is None:
-                record.why = str(reason)[:LONGEST_REASON]
                 calls = len(worker.processing)
-                logger.debug("worker %s is drained: %s; %d tasks", name, record.why, calls)
-                record.drain = Drain(self.scheduler, worker, self._retirements)
+                logger.debug("worker %s is drained: %s; %d tasks", name, reason, calls)
+                record.drain = Drain(self.scheduler, worker, self._retirements, reason)
             if walltimes and (times := walltimes.get(name)):
                 left_s, walltime_s = times
                 record.walltime = time.monotonic() + left_s, walltime_s
@@ -112,7 +113,7 @@ class WorkerRemovals(Listener):
                 continue
             if record.drain is not None and record.drain.cancel():
                 logger.debug("worker %s accepts work again", name)
-                record.drain, record.why = None, ""
+                record.drain = None
             if record.drain is None:
                 accepting.append(name)
         return accepting
@@ -166,8 +167,11 @@ class Drain:
     has left). Tasks cut at the deadline of a preempted worker do not count as failed.
     """
 
-    def __init__(self, scheduler: Scheduler, worker: WorkerState, retirements: Retirements) -> None:
+    def __init__(
+        self, scheduler: Scheduler, worker: WorkerState, retirements: Retirements, reason: str
+    ) -> None:
         self.state = "draining"
+        self.reason = str(reason)[:LONGEST_REASON]
         self.has_closed = False
         self._given_up: set[Any] = set()
         self._scheduler = scheduler

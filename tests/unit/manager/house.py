@@ -14,7 +14,7 @@ from scalable.manager.reconciler import Reconciler
 from scalable.manager.units import WorkerView
 from unit.played import decorator_of
 
-ANSWER = {"longest_s": 0.0, "orders": {}, "end": False, "dismissed": {}, "counts_costs": False}
+ANSWER = {"longest_s": 0.0, "orders": {}, "end": False, "counts_costs": False}
 
 
 class FakeLink:
@@ -37,9 +37,9 @@ class FakeLink:
 
     async def heartbeat(self, **report):
         self.calls["heartbeat"] += 1
-        workers = {name: asdict(view) for name, view in self.workers.items()}
-        lost = dict(self.lost_at_work)
-        return ANSWER | {"workers": workers, "lost_at_work": lost}
+        lost = {name: {"lost_at_work": address} for name, address in self.lost_at_work.items()}
+        here = {name: asdict(view) | lost.get(name, {}) for name, view in self.workers.items()}
+        return ANSWER | {"workers": lost | here}
 
     async def withhold_work(self, units):
         act, self.before_withholding = self.before_withholding, lambda: None

@@ -74,9 +74,10 @@ def test_a_unit_whose_walltime_ended_before_it_connected_has_failed_to_start():
 def test_a_worker_that_the_scheduler_dismissed_is_no_crash():
     gone = unit("x", addresses=frozenset({"tcp://1"}), missing_since=1.0)
     ended = {"x": Observation(UnitState.ENDED, "exit code 0")}
-    refresh([gone], {}, 7.0, {"x": "tcp://0", "y": "tcp://1"})
+    dismissed = WorkerView(dismissed_at="tcp://1")
+    refresh([gone], {"x": WorkerView(dismissed_at="tcp://0"), "y": dismissed}, 7.0)
     assert not decided({"x": {}}, [gone], ended).lost[0].from_outside
-    refresh([gone], {}, 8.0, {"x": "tcp://1"})
+    refresh([gone], {"x": dismissed}, 8.0)
     assert decided({"x": {}}, [gone], ended).lost[0].from_outside
     assert decided({"x": {}}, [gone], now=20).lost[0].from_outside  # its process lingers
 
@@ -119,17 +120,19 @@ def test_a_worker_under_a_new_address_counts_as_a_start():
 
 def test_a_restart_that_a_client_asked_for_counts_as_none():
     restarted = unit("x", addresses=frozenset({"tcp://1"}), starts=(1.0,))
-    refresh([restarted], {"x": WorkerView("tcp://2")}, 7.0, {"x": "tcp://1"})
+    refresh([restarted], {"x": WorkerView("tcp://2", dismissed_at="tcp://1")}, 7.0)
     assert (restarted.starts, restarted.dismissed) == ((1.0,), True)
-    refresh([restarted], {"x": WorkerView("tcp://2")}, 8.0, {"x": "tcp://1"})
+    refresh([restarted], {"x": WorkerView("tcp://2", dismissed_at="tcp://1")}, 8.0)
     assert not restarted.dismissed
 
 
 def test_restart_after_a_loss_with_tasks_counts_as_none():
     restarted = unit("x", addresses=frozenset({"tcp://1"}), starts=(1.0,))
-    refresh([restarted], {"x": WorkerView("tcp://2")}, 7.0, {}, {"x": "tcp://1"})
+    refresh([restarted], {"x": WorkerView("tcp://2", lost_at_work="tcp://1")}, 7.0)
     assert (restarted.starts, restarted.at_work) == ((1.0,), True)
-    refresh([restarted], {}, 8.0, {}, {"x": "tcp://1"})  # lost again, this time without a task
+    refresh(
+        [restarted], {"x": WorkerView(lost_at_work="tcp://1")}, 8.0
+    )  # lost again, this time without a task
     assert not restarted.at_work
 
 
@@ -137,7 +140,7 @@ def test_worker_lost_with_its_first_task_has_started():
     unseen = unit("x", addresses=frozenset(), phase=Phase.LAUNCHING, connected_at=None)
     refresh([unseen], {}, 7.0)
     assert not unseen.at_work
-    refresh([unseen], {}, 8.0, {}, {"x": "tcp://1"})
+    refresh([unseen], {"x": WorkerView(lost_at_work="tcp://1")}, 8.0)
     assert unseen.at_work
 
 

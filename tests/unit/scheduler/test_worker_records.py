@@ -11,8 +11,8 @@ from unit.scheduler.test_task_log import FakeScheduler
 
 
 class FakeDrain:
-    def __init__(self, *_):
-        self.state, self.cancels = "draining", True
+    def __init__(self, *facts):
+        self.state, self.reason, self.cancels = "draining", facts[-1], True
 
     def cancel(self):
         return self.cancels
@@ -93,8 +93,9 @@ def test_only_workers_that_crashed_are_not_dismissed(bed):
     bed.lose("stuck", **lost)
     bed.lose("crashed", **lost)
     asked = ("restarted", "nanny", "stuck", "crashed")
-    assert bed.records.dismissed(asked) == {n: f"tcp://{n}" for n in asked[:3]}
-    assert bed.records.dismissed(["retired"])
+    views = {name: bed.records.get(name).view() for name in ("retired", *asked)}
+    assert views.pop("crashed") == {}
+    assert views == {name: {"dismissed_at": f"tcp://{name}"} for name in views}
     stages = {name: bed.records.get(name).stage for name in ("retired", *asked)}
     assert stages.pop("crashed") is Stage.LOST
     assert set(stages.values()) == {Stage.DISMISSED}
@@ -128,16 +129,17 @@ def test_worker_lost_with_tasks_is_reported_until_its_name_starts_again(bed):
     for name, calls in (("a-1", ("call",)), ("a-2", ())):
         bed.connect(name)
         bed.lose(name, expected=False, stimulus="handle-worker-cleanup-1", calls=calls)
-    assert bed.records.lost_at_work(["a-1", "a-2", "a-3"]) == {"a-1": "tcp://a-1"}
+    views = [bed.records.get(name).view() for name in ("a-1", "a-2")]
+    assert views == [{"lost_at_work": "tcp://a-1"}, {}]
     bed.records.allow_work(["a-1"])
-    assert bed.records.lost_at_work(["a-1"]) == {}
+    assert bed.records.get("a-1").view() == {}
 
 
 def test_the_next_worker_at_the_same_address_is_not_dismissed(bed):
     bed.connect("a-1")
     bed.lose("a-1")
     bed.connect("a-1")
-    assert bed.records.dismissed(["a-1"]) == {}
+    assert not bed.records.get("a-1").dismissed_at
 
 
 def test_an_earlier_process_is_known_by_its_address(bed):
@@ -145,7 +147,7 @@ def test_an_earlier_process_is_known_by_its_address(bed):
         bed.scheduler.connect(f"tcp://{number}", "a-1")
         bed.scheduler.remove(f"tcp://{number}")
     TaskLog.of(bed.scheduler).log_event(LEAVING_TOPIC, "tcp://1")
-    assert bed.records.dismissed(["a-1"]) == {"a-1": "tcp://1"}
+    assert bed.records.get("a-1").view() == {"dismissed_at": "tcp://1"}
     assert bed.records.at("tcp://0") is None
 
 
