@@ -393,42 +393,29 @@ def _function(value: Any, _: int) -> str:
     return f"<function {str(getattr(value, '__qualname__', '?'))[:_TEXT]}>"
 
 
-def _entry_reprs(entries: Iterable[Any], count: int, depth: int) -> str:
-    if depth <= 0:
-        return _CUT if count else ""
-    texts = [_safe_repr(entry, depth - 1) for entry in islice(entries, _ENTRIES)]
-    return _with_count(texts, count)
-
-
-def _with_count(texts: list[str], count: int) -> str:
-    return ", ".join(texts) + (f", {_CUT} ({count} entries)" if count > len(texts) else "")
-
-
-def _list(value: list[Any], depth: int) -> str:
-    return f"[{_entry_reprs(list.__iter__(value), list.__len__(value), depth)}]"
+def _collection(value: Any, depth: int, base: Any, brackets: str = "{}") -> str:
+    """Show a collection's first entries, which the methods of its base class return."""
+    count, texts = base.__len__(value), list[str]()
+    entries = dict.items(value) if base is dict else zip(base.__iter__(value))
+    if depth > 0:
+        for entry in islice(entries, _ENTRIES):
+            texts.append(": ".join(_safe_repr(part, depth - 1) for part in entry))
+    elif count:
+        texts.append(_CUT)
+    more = f", {_CUT} ({count} entries)" if depth > 0 and count > len(texts) else ""
+    comma = "," if base is tuple and count == 1 else ""
+    return f"{brackets[0]}{', '.join(texts)}{more}{comma}{brackets[1]}"
 
 
 def _tuple(value: tuple[Any, ...], depth: int) -> str:
-    count = tuple.__len__(value)
     names = _of_class(type(value), "_fields")
-    if isinstance(names, tuple) and len(names) == count:
+    if isinstance(names, tuple) and len(names) == (count := tuple.__len__(value)):
         return _assigned(zip(names, tuple.__iter__(value), strict=True), count, depth)
-    listed = _entry_reprs(tuple.__iter__(value), count, depth)
-    return f"({listed},)" if count == 1 else f"({listed})"
+    return _collection(value, depth, tuple, "()")
 
 
-def _dict(value: dict[Any, Any], depth: int) -> str:
-    count = dict.__len__(value)
-    if depth <= 0:
-        return f"{{{_CUT if count else ''}}}"
-    pairs = islice(dict.items(value), _ENTRIES)
-    texts = [f"{_safe_repr(k, depth - 1)}: {_safe_repr(each, depth - 1)}" for k, each in pairs]
-    return f"{{{_with_count(texts, count)}}}"
-
-
-def _set(value: Any, depth: int) -> str:
-    base = frozenset if issubclass(type(value), frozenset) else set
-    listed = f"{{{_entry_reprs(base.__iter__(value), base.__len__(value), depth)}}}"
+def _frozenset(value: Any, depth: int) -> str:
+    listed = _collection(value, depth, frozenset)
     return f"frozenset({listed})" if type(value) is frozenset else listed
 
 
@@ -444,11 +431,11 @@ _BY_BASE: tuple[tuple[type, Callable[[Any, int], str]], ...] = (
     (int, _integer),
     (str, lambda value, _: _cut_repr(str.__str__(value))),
     (float, lambda value, _: float.__repr__(value)),
-    (list, _list),
+    (list, lambda value, depth: _collection(value, depth, list, "[]")),
     (tuple, _tuple),
-    (dict, _dict),
-    (set, _set),
-    (frozenset, _set),
+    (dict, lambda value, depth: _collection(value, depth, dict)),
+    (set, lambda value, depth: _collection(value, depth, set)),
+    (frozenset, _frozenset),
     (bytes, lambda value, _: _cut_repr(bytes.__getitem__(value, slice(None)))),
     (decimal.Decimal, _decimal),
     (type, lambda value, _: f"<class {_class_name(value)}>"),
