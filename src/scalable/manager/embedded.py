@@ -82,11 +82,13 @@ class EmbeddedManager:
     def add_pools(self, pools: Iterable[Pool]) -> None:
         for pool in pools:
             self.inventory.add_pool(pool)
-            self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
+        known = self.inventory.pools.values()
+        shapes = {pool.tag: {"slots": pool.slots, **pool.shape} for pool in known}
+        self.managers.change(EMBEDDED, pools=shapes)
 
     def price(self, prices: Mapping[str, Mapping[str, float]]) -> None:
         """Set prices by tag, in the event loop."""
-        self.managers.price(EMBEDDED, prices)
+        self.managers.change(EMBEDDED, prices=prices)
         if self.controller is not None:
             self.controller.spending.price(EMBEDDED, prices)
 
@@ -149,6 +151,11 @@ LAST_TASKS_S = 2.0
 #: leaves the process of its worker, and that of a job may leave the job.
 START_TIMEOUT_S = 30.0
 _ENDED = frozenset({Status.closed, Status.failed, Status.closing})
+_HINT = (
+    "give the class a parameter security, and pass it on to the worker that it starts; or, only "
+    "where no other user can reach the scheduler, give PoolCluster a scheduler with "
+    "{'protocol': 'tcp://'} in its options"
+)
 
 
 class EntryLauncher:
@@ -157,7 +164,9 @@ class EntryLauncher:
     def __init__(self) -> None:
         self.scheduler_address = ""
         self.security: Any = None
-        self._entry_security: EntrySecurity | None = None
+        #: Directory with the credentials, and the credentials with paths there.
+        self._directory: Path | None = None
+        self._in_files: Any = None
         #: Each launched object that has not been stopped, and its start.
         self._units: dict[UnitName, tuple[Any, asyncio.Future[Any]]] = {}
 
@@ -193,14 +202,47 @@ class EntryLauncher:
         if isinstance(cls, type) and issubclass(cls, (Worker, Nanny)):
             options.setdefault("security", self.security)
         else:
-            if self._entry_security is None:
-                self._entry_security = EntrySecurity(self.security)
-            options = self._entry_security.options_for(cls, name, options)
+            options = self._with_security(cls, name, options)
         if cls is Nanny:
             # The worker of a Nanny runs in another process that has to import its class.
             options.setdefault("worker_class", GuardedWorker)
         made = protected(cls) if isinstance(cls, type) else cls
         return made(self.scheduler_address, **options)
+
+    def _with_security(self, cls: Any, name: Any, options: dict[str, Any]) -> dict[str, Any]:
+        """Add needed ``security`` to options. Raises ProviderError if the class takes none."""
+        security = self.security
+        if "security" in options or not getattr(security, "require_encryption", False):
+            return options
+        if takes_security(cls):
+            return {**options, "security": self._as_files()}
+        if not _texts(security):
+            return options  # the class may get the files in another way
+        shown = getattr(cls, "__name__", cls)
+        raise ProviderError(
+            f"the workers of {shown} ({name!r}) could never connect: the scheduler accepts only "
+            f"the TLS credentials of this cluster, and {shown} takes no security=",
+            hint=_HINT,
+        )
+
+    def _as_files(self) -> Any:
+        """Return the credentials with file paths instead of PEM strings."""
+        texts = _texts(self.security)
+        if not texts:
+            return self.security
+        if self._in_files is None:
+            self._directory = private_directory(
+                settings.state_dir() / "embedded" / f"credentials-{secrets.token_hex(4)}"
+            )
+            # `prune` removes the directory when this process has exited.
+            write_json(self._directory / OWNER, identify_process())
+            paths = {name: self._directory / f"{name}.pem" for name in texts}
+            for name, path in paths.items():
+                write_private(path, texts[name])
+            self._in_files = Security(
+                require_encryption=True, **{name: str(path) for name, path in paths.items()}
+            )
+        return self._in_files
 
     async def adopt(self) -> dict[UnitName, str]:
         """Return an empty mapping, since the objects exited with their process."""
@@ -266,8 +308,8 @@ class EntryLauncher:
 
     async def close(self) -> None:
         """Remove the credential files. Call after all objects have been stopped."""
-        if self._entry_security is not None:
-            self._entry_security.remove()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def look_soon(self) -> None:
         """Do nothing, because :meth:`observe` always returns the current state."""
@@ -275,63 +317,6 @@ class EntryLauncher:
     async def logs(self, name: UnitName) -> str:  # noqa: ARG002 - see below
         """Return an empty string: the created objects have no log of their own."""
         return ""
-
-
-# Entry security -----------------------------------------------------------------------------------
-
-_HINT = (
-    "give the class a parameter security, and pass it on to the worker that it starts; or, only "
-    "where no other user can reach the scheduler, give PoolCluster a scheduler with "
-    "{'protocol': 'tcp://'} in its options"
-)
-
-
-class EntrySecurity:
-    """A cluster's credentials as files, for objects that start workers in other processes."""
-
-    def __init__(self, security: Any) -> None:
-        self._security = security
-        self._directory: Path | None = None
-        self._in_files: Any = None
-
-    def options_for(self, cls: Any, name: Any, options: dict[str, Any]) -> dict[str, Any]:
-        """Add needed ``security`` to options. Raises ProviderError if the class takes none."""
-        security = self._security
-        if "security" in options or not getattr(security, "require_encryption", False):
-            return options
-        if takes_security(cls):
-            return {**options, "security": self._as_files()}
-        if not _texts(security):
-            return options  # the class may get the files in another way
-        shown = getattr(cls, "__name__", cls)
-        raise ProviderError(
-            f"the workers of {shown} ({name!r}) could never connect: the scheduler accepts only "
-            f"the TLS credentials of this cluster, and {shown} takes no security=",
-            hint=_HINT,
-        )
-
-    def _as_files(self) -> Any:
-        """Return the credentials with file paths instead of PEM strings."""
-        texts = _texts(self._security)
-        if not texts:
-            return self._security
-        if self._in_files is None:
-            self._directory = private_directory(
-                settings.state_dir() / "embedded" / f"credentials-{secrets.token_hex(4)}"
-            )
-            # `prune` removes the directory when this process has exited.
-            write_json(self._directory / OWNER, identify_process())
-            paths = {name: self._directory / f"{name}.pem" for name in texts}
-            for name, path in paths.items():
-                write_private(path, texts[name])
-            self._in_files = Security(
-                require_encryption=True, **{name: str(path) for name, path in paths.items()}
-            )
-        return self._in_files
-
-    def remove(self) -> None:
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
 
 
 async def _idle(worker: Worker) -> None:

@@ -107,15 +107,10 @@ class AttachedManagers:
                     )
         return None
 
-    def offer(self, manager: str, tag: str, pool: Mapping[str, Any]) -> None:
+    def change(self, manager: str, **fields: Any) -> None:
+        """Change fields of an attached manager's description of itself."""
         known = self._managers[manager]
-        offered = {**known.attachment.pools, tag: pool}
-        known.attachment = replace(known.attachment, pools=offered)
-
-    def price(self, manager: str, prices: Mapping[str, Mapping[str, float]]) -> None:
-        """Set the prices of an attached manager's workers. The prices are plain values, by tag."""
-        known = self._managers[manager]
-        known.attachment = replace(known.attachment, prices=prices)
+        known.attachment = replace(known.attachment, **fields)
 
     def beat(
         self,
