@@ -19,7 +19,7 @@ from distributed.protocol.serialize import Serialized, ToPickle, deserialize
 from distributed.scheduler import TaskState, WorkerState, heartbeat_interval
 from distributed.stealing import fast_tasks
 
-from scalable.dask_compat.scheduler_extensions import ForgettingBroker, ForgettingSpans
+from scalable.dask_compat.scheduler_extensions import ForgettingBroker
 from scalable.dask_compat.tasks import CarriedNode
 from scalable.protocol.operations import CODE_ANNOTATION, LEFT, WIRE
 
@@ -54,20 +54,16 @@ def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
 # Tasks --------------------------------------------------------------------------------------------
 
 
-def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
-    """Make a task fail with ``KilledWorker`` if its worker is lost, instead of retrying it."""
+def keep_to_first_worker(scheduler: Scheduler, task: TaskState) -> None:
+    """Make a task fail with ``KilledWorker`` if its worker is lost, and exempt it from stealing."""
     task.suspicious = scheduler.allowed_failures
+    fast_tasks.add(task.prefix.name)
 
 
 def excuse_loss_of_task(task: TaskState) -> None:
     """Decrement Dask's count of the workers that a task has lost, unless it is zero."""
     if task.suspicious:
         task.suspicious -= 1
-
-
-def never_steal(task: TaskState) -> None:
-    """Exempt all tasks with this task's prefix from Dask's work stealing."""
-    fast_tasks.add(task.prefix.name)
 
 
 def never_compute_again(task: TaskState) -> None:
@@ -264,10 +260,9 @@ class ExtendedScheduler(Scheduler):
         #: Connection of each client, and the event that is set when Dask has forgotten it.
         self._greeted: dict[str, tuple[Comm, asyncio.Event]] = {}
         super().__init__(*args, **kwargs)
-        self._broker = broker = ForgettingBroker.in_place_of(self._broker)
-        self._forget_subscriber = broker.forget_subscriber
-        if "spans" in self.extensions:
-            self.extensions["spans"] = ForgettingSpans(self)
+        topics = self._broker._topics  # noqa: SLF001
+        self._broker = ForgettingBroker(0, self)
+        self._broker._topics = topics  # noqa: SLF001
 
     def _task_to_msg(self, ts: TaskState) -> dict[str, Any]:
         message = super()._task_to_msg(ts)
@@ -292,7 +287,8 @@ class ExtendedScheduler(Scheduler):
 
     def remove_client(self, client: str, *args: Any, **kwargs: Any) -> None:
         super().remove_client(client, *args, **kwargs)
-        self._forget_subscriber(client)
+        for topic in self._broker._topics.values():  # noqa: SLF001
+            topic.subscribers.discard(client)
 
     async def add_worker(self, comm: Any, *, address: str, server_id: str, **kwargs: Any) -> None:
         """Register a worker. Pending messages about its address are sent first."""

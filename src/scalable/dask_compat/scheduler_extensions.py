@@ -165,14 +165,7 @@ KEPT = "distributed.diagnostics.computations.max-history"
 
 
 class ForgettingBroker(Broker):
-    """Event broker of a scheduler that drops empty topics and departed subscribers."""
-
-    @classmethod
-    def in_place_of(cls, broker: Broker) -> ForgettingBroker:
-        """Return a broker that takes over the topics of another broker."""
-        made = cls.__new__(cls)
-        vars(made).update(vars(broker))
-        return made
+    """Event broker of a scheduler that drops empty topics."""
 
     def truncate(self, topic: str | None = None) -> None:
         """Remove a topic's events, and the topic if nobody subscribes. None removes all events."""
@@ -180,10 +173,6 @@ class ForgettingBroker(Broker):
         known = None if topic is None else self._topics.get(topic)
         if topic is not None and known is not None and not known.subscribers:
             del self._topics[topic]
-
-    def forget_subscriber(self, client: str) -> None:
-        for topic in self._topics.values():
-            topic.subscribers.discard(client)
 
 
 class ForgettingSpans(SpansSchedulerExtension):
@@ -331,7 +320,11 @@ def extensions() -> Mapping[str, Any]:
     """Return a scheduler's extensions by name, some of them scalable's in place of Dask's.
     Dask's setting ``distributed.scheduler.work-stealing`` still applies.
     """
-    found = DEFAULT_EXTENSIONS | {"stealing": PoolStealing, "amm": SamplingMemoryManager}
+    found = DEFAULT_EXTENSIONS | {
+        "stealing": PoolStealing,
+        "amm": SamplingMemoryManager,
+        "spans": ForgettingSpans,
+    }
     if not dask.config.get(_SETTING):
         found.pop("stealing")
     return found

@@ -16,9 +16,8 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
 
 from scalable.dask_compat.scheduler import (
-    fail_at_first_loss,
+    keep_to_first_worker,
     never_compute_again,
-    never_steal,
     send_to_client,
     send_to_worker,
 )
@@ -206,8 +205,7 @@ class BundleRelay(SchedulerPlugin, Listener):
 
     def bundle_submitted(self, call: LoggedTask) -> None:
         """Prevent Dask from repeating or stealing a bundle."""
-        fail_at_first_loss(self._scheduler, call.task)
-        never_steal(call.task)
+        keep_to_first_worker(self._scheduler, call.task)
 
     def bundle_ended(self, end: EndedTask) -> None:
         """Prevent Dask from repeating a bundle whose results were lost with its worker."""
