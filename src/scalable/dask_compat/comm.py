@@ -1,8 +1,4 @@
-"""Seams of connections: shared memory in place of sent data, and TLS credentials.
-
-A message's large frames are put into segments (:mod:`scalable.protocol.shared_memory`) if both
-processes are on one machine. Frames are passed on without copying.
-"""
+"""Seams of connections: shared memory in place of sent data, and TLS credentials."""
 
 from __future__ import annotations
 

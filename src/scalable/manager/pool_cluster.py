@@ -1,6 +1,4 @@
-"""`PoolCluster`: one Dask scheduler with several pools of tagged workers.
-A *unit* is one job, process or object that provides one worker or a group of workers.
-"""
+"""`PoolCluster`: one Dask scheduler with several pools of tagged workers."""
 
 from __future__ import annotations
 

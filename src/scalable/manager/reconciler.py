@@ -1,8 +1,4 @@
-"""The reconciler: a loop that starts and stops units until the desired units exist.
-
-Only the reconciler restarts workers. It has launchers and a link to a scheduler, but no cluster
-object. Its decisions are in :mod:`scalable.manager.units`.
-"""
+"""The reconciler, which starts and stops units. Nothing else restarts workers."""
 
 from __future__ import annotations
 
@@ -397,9 +393,7 @@ class Reconciler:
     # Stops --------------------------------------------------------------------------------------
 
     async def _stop_unconnected(self, names: Iterable[UnitName]) -> None:
-        """Stop undesired and failed units once the scheduler confirms that they get no work.
-        Also remove what is left of units that have ended.
-        """
+        """Stop units that the scheduler confirms to get no work, and what is left of ended ones."""
         inventory = self.inventory
         units = [inventory.units[name] for name in names]
         units += [unit for unit in inventory.ending.values() if unit.phase is Phase.FAILED]
@@ -586,9 +580,7 @@ GIVE_UP_S = 3600.0
 
 
 class Stops:
-    """Background requests to stop units, repeated until answered.
-    ``on_stopped`` is called with the names that may be used again.
-    """
+    """Background requests to stop units, repeated until answered."""
 
     def __init__(self, on_stopped: Callable[[Sequence[UnitName]], None]) -> None:
         self._on_stopped = on_stopped

@@ -1,6 +1,4 @@
-"""Units (processes, jobs or pods) that a manager has requested, and their state. Does no I/O.
-A unit provides one worker or a group of workers.
-"""
+"""Units (processes, jobs or pods) that a manager has requested, each with its workers. No I/O."""
 
 from __future__ import annotations
 

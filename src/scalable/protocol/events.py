@@ -1,7 +1,4 @@
-"""Events of workers and pools as rows of a run's record.
-
-The key ``"stream"`` of an event names the file of the record (``workers`` or ``failures``).
-"""
+"""Events of workers and pools as rows of a run's record. Their ``"stream"`` names its file."""
 
 from __future__ import annotations
 

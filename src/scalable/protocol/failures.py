@@ -1,7 +1,4 @@
-"""Facts about a failed task, gathered in the process that has its arguments and traceback.
-
-The result consists of short strings. It is sent to the scheduler with the outcome of the Dask task.
-"""
+"""Facts about a failed task, gathered in the process that has its arguments and traceback."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Lending of slots: a task that waits for other tasks lets another task use its slot.
-
-On workers without the attribute ``slot_lender``, these functions do nothing.
-"""
+"""Lending of slots of waiting tasks. Does nothing on workers without ``slot_lender``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Byte streams that outlive their connections (*carriers*).
-
-The ends are *near* (client) and *far* (scheduler). :class:`Stream` is the protocol without I/O.
-"""
+"""Byte streams that outlive their connections (*carriers*), between near and far (scheduler)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Scheduler plugin that passes messages between clients and the workers of their bundles.
-A bundle is a batch of tasks that a client sends as one Dask task.
-"""
+"""Scheduler plugin that passes messages between clients and the workers of their bundles."""
 
 from __future__ import annotations
 

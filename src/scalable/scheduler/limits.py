@@ -67,9 +67,7 @@ class Lifetime:
         return None
 
     def ends_at(self) -> tuple[float | None, float | None]:
-        """Return when the cluster stops at the latest, and when it stops if no work comes.
-        Both are in epoch seconds, or None without a limit.
-        """
+        """Return when the cluster stops, and when without work, in epoch seconds or None."""
         offset, idle = time.time() - time.monotonic(), self.idle_timeout_s
         known = [end for end in (self.time_to_live_s, self._walltime_ends_s) if end is not None]
         return (

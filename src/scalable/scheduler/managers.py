@@ -1,6 +1,4 @@
-"""Managers of one cluster and their reports, and the division of the desired workers among them.
-A manager starts and stops workers on one target, such as a Slurm partition.
-"""
+"""Managers of one cluster and their reports, and the division of the desired workers among them."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ class AttachedManagers:
     def attach(
         self, attachment: Attachment, now: float, instead_of: str | None = None
     ) -> AttachAnswer:
-        """Attach a manager, or return a refusal.
-        The reason is a used id, or a tag for which another manager has different workers.
-        """
+        """Attach a manager, or refuse one with a used id, or with workers unlike another's."""
         before = self._managers.get(attachment.manager)
         if before is not None and before.attachment.nonce not in (instead_of, attachment.nonce):
             silent_s = now - before.last_seen
@@ -250,9 +246,7 @@ class Demand:
         return before
 
     def limit(self, ceiling: Ceiling, held: str | None, way_out: str) -> None:
-        """Set the largest counts that the budget allows. The next :meth:`share` applies them.
-        ``held`` is the reason (None without a limit), and ``way_out`` the hint for the user.
-        """
+        """Set the largest counts that the budget allows, the reason, and a hint for the user."""
         with self._lock:
             self.ceiling, self.held, self.way_out = ceiling, held, way_out
 

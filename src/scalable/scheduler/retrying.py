@@ -46,13 +46,12 @@ class _Held:
 
 
 class Retrying:
-    """Decides which failed tasks are retried, and holds them until then.
-    ``may_have_workers`` returns whether the pool of a tag has or will get workers.
-    """
+    """Decides which failed tasks are retried, and holds them until then."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.deployment: DeploymentSpec | None = None
+        #: Returns whether the pool of a tag has or will get workers.
         self.may_have_workers: Callable[[str], bool] = lambda tag: bool(
             scheduler.resources.get(tag)
         )

@@ -62,11 +62,7 @@ if TYPE_CHECKING:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for what belongs to the end of a worker, and is reported elsewhere.
-
-    Clients report a task that a closing worker cancels; the reader of a closed connection a lost
-    heartbeat; the worker's own reason to close a heartbeat that was refused after its dismissal.
-    """
+    """Return False for what belongs to the end of a worker, and is reported elsewhere."""
     text, error = record.getMessage(), record.exc_info and record.exc_info[0]
     is_heartbeat = error is CommClosedError and "during heartbeat" in text
     is_refused = text.startswith("Scheduler was unaware of this worker")
