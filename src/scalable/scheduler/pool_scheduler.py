@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from functools import partial
 from typing import Any, Literal
@@ -208,6 +208,10 @@ class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, ExtendedScheduler):
             return self.placement.choose(ts)
         return super().decide_worker_non_rootish(ts)
 
+    def handle_worker_status_change(self, *args: Any, **kwargs: Any) -> None:
+        self.placement.forget()  # before Dask places tasks on a worker that runs again
+        super().handle_worker_status_change(*args, **kwargs)
+
     def add_resources(self, worker: str, resources: Any = None) -> Literal["OK"]:
         answer = super().add_resources(worker, resources)
         self.placement.forget()
@@ -259,22 +263,6 @@ COMPARED = 4
 HOLDERS = 20
 
 
-class _Noted(set[WorkerState]):
-    """Set that calls a function when it changes."""
-
-    def __init__(self, workers: Iterable[WorkerState], changed: Callable[[], None]) -> None:
-        super().__init__(workers)
-        self._changed = changed
-
-    def add(self, worker: WorkerState, /) -> None:
-        super().add(worker)
-        self._changed()
-
-    def discard(self, worker: object, /) -> None:
-        super().discard(worker)
-        self._changed()
-
-
 def _backlog(worker: WorkerState) -> tuple[float, int]:
     """Return Dask's sort key for tasks without input: seconds of work per thread, then bytes."""
     return worker.occupancy / worker.nthreads, worker.nbytes
@@ -289,7 +277,6 @@ class TagPlacement:
         self._scheduler = scheduler
         self._able: dict[tuple[str, float], tuple[WorkerState, ...]] = {}
         self._next = 0
-        scheduler.running = _Noted(scheduler.running, self.forget)
 
     def forget(self) -> None:
         """Drop the cached lists, because workers or their resources have changed."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from distributed import Scheduler
@@ -215,15 +216,11 @@ class WorkerLosses(Listener):
         """Return :class:`LossReason` fields of lost workers, waiting for reports if necessary."""
         call = self._log.find(key)
         names = list(dict.fromkeys([*(call.lost_with if call else ()), *workers]))
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + REASON_S
-        while not all(map(self._reason, names)) and loop.time() < deadline:
-            self._news.clear()
-            try:
-                async with asyncio.timeout(deadline - loop.time()):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REASON_S):
+                while not all(map(self._reason, names)):
+                    self._news.clear()
                     await self._news.wait()
-            except TimeoutError:
-                break
         unknown = "its manager has reported no reason"
         return [tuple(self._reason(name) or LossReason(name, unknown)) for name in names]
 
