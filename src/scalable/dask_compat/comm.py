@@ -105,8 +105,9 @@ class SharingTCP(TCP):
         if not self._opened and max(map(nbytes, frames)) <= LEAST:
             return self._queue(frames)
         large = [n for n, frame in enumerate(frames) if nbytes(frame) > LEAST]
-        found = await self._offloaded(partial(_share, [frames[n] for n in large]), frames)
-        total = sum(map(nbytes, frames))
+        share, total = partial(_share, [frames[n] for n in large]), sum(map(nbytes, frames))
+        is_long = OFFLOAD_THRESHOLD and total > OFFLOAD_THRESHOLD
+        found = await offload(share) if is_long and self.allow_offload else share()
         self._queue(self._with_segments(frames, dict(zip(large, found, strict=True))))
         return total
 
@@ -182,11 +183,6 @@ class SharingTCP(TCP):
             self.abort()
             raise
         return int(total)
-
-    async def _offloaded(self, function: Any, frames: list[Any]) -> Any:
-        """Call a function that copies frames, in a thread if the frames are large."""
-        is_long = OFFLOAD_THRESHOLD and sum(map(nbytes, frames)) > OFFLOAD_THRESHOLD
-        return await offload(function) if is_long and self.allow_offload else function()
 
     def abort(self) -> None:
         super().abort()

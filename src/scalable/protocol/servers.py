@@ -301,14 +301,9 @@ class NextFreePort(Server):
 def _is_taken(address: str) -> bool:
     host, port = parse_host_port(parse_address(address)[1])
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, kind, protocol, _, place in found:
+    for family, _, _, _, place in found:
         try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind(place)
-                probe.listen()
+            socket.create_server(place, family=family).close()
         except OSError as error:
             # The server judges other errors, such as those of a machine without IPv6.
             if error.errno == errno.EADDRINUSE:

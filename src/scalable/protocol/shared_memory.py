@@ -241,24 +241,21 @@ def _has_own(pagemap: bytes) -> bool:
 
 def introduction() -> dict[str, Any]:
     """Return the facts by which :func:`process_of` finds this process. May raise OSError."""
-    return _introduction(os.getpid())
+    return _introduction(os.getpid())[0]
 
 
-@cache
-def _introduction(process: int) -> dict[str, Any]:
+@cache  # keeps the segment until the process exits
+def _introduction(process: int) -> tuple[dict[str, Any], Segment]:
     word = secrets.token_bytes(16)
     segment = write_segment(memoryview(word))
-    _words[process] = segment  # kept until the process exits
     found = identify_process()
-    return {
+    facts = {
         "process": process,
         "system": [found["boot_id"], found["pid_namespace"], os.geteuid(), _memory_domain()],
         "word": word,
         "part": list(segment.part(0, len(word))),
     }
-
-
-_words: dict[int, Segment] = {}
+    return facts, segment
 
 
 def process_of(told: Any) -> int | None:
