@@ -23,12 +23,12 @@ BUDGETS = {
     "clusters": (4_875, 23),
     "containers": (892, 4),
     "dask_compat": (2_569, 9),
-    "manager": (2_668, 9),
+    "manager": (2_663, 9),
     "manifest": (3_000, 14),
     "model": (2_509, 14),
     "planning": (3_344, 18),
     "pricing": (449, 5),
-    "protocol": (4_346, 21),
+    "protocol": (4_340, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
     "runs": (3_800, 15),
@@ -37,7 +37,7 @@ BUDGETS = {
     "session": (2_082, 7),
     "views": (2_417, 9),
     "watch": (3_091, 19),
-    "worker": (3_254, 14),
+    "worker": (3_250, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")
 

@@ -334,19 +334,13 @@ def _texts(security: Any) -> dict[str, str]:
 
 
 def takes_security(cls: Any) -> bool:
-    """Return whether a class, or a function that creates objects, accepts ``security=``."""
-    if not isinstance(cls, type):
-        makers = [cls]
-    else:
-        makers = [vars(each)["__init__"] for each in cls.__mro__ if "__init__" in vars(each)]
-    for maker in makers:
-        try:
-            parameters = inspect.signature(maker).parameters
-        except (TypeError, ValueError):  # written in C
-            return False
-        if "security" in parameters:
-            return True
-        if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
-            # The **kwargs of an earlier constructor may not be passed on to this one.
-            return maker is not makers[0]
-    return True
+    """Return whether a class, or a function that creates objects, accepts ``security=``.
+    One that passes ``**kwargs`` on may accept it.
+    """
+    maker: Any = cls.__init__ if isinstance(cls, type) else cls  # type: ignore[misc]
+    try:
+        parameters = inspect.signature(maker).parameters
+    except (TypeError, ValueError):  # written in C
+        return False
+    passes_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return "security" in parameters or passes_on

@@ -31,7 +31,7 @@ from scalable.manager.units import (
     take_note,
 )
 from scalable.model.clusters import pools_to_dict
-from scalable.protocol.events import Event, degraded, worker_event
+from scalable.protocol.events import Event, failure_event, worker_event
 from scalable.protocol.handlers import Handler, HeartbeatAnswer, request
 from scalable.protocol.pools import shown
 from scalable.units import format_duration
@@ -330,8 +330,9 @@ class Reconciler:
     def _degrade(self, pool: Pool, reason: str, level: int = logging.ERROR) -> None:
         if pool.degraded is None:
             pool.degraded = reason
-            logger.log(level, "%s is degraded: %s", shown(pool.tag), reason)
-            self._on_event(degraded(pool.tag, reason))
+            words = f"{shown(pool.tag)} is degraded: {reason}"
+            logger.log(level, "%s", words)
+            self._on_event(failure_event("PoolDegraded", words, phase="start", tag=pool.tag))
 
     # Launches -----------------------------------------------------------------------------------
 

@@ -33,12 +33,6 @@ def failure_event(failure_class: str, message: str, **details: Any) -> Event:
     }
 
 
-def degraded(tag: str, reason: str) -> Event:
-    """Return the event that a pool is degraded: no more workers are started for it."""
-    words = f"{shown(tag)} is degraded: {reason}"
-    return failure_event("PoolDegraded", words, phase="start", tag=tag)
-
-
 #: Prefix of the lines in which a worker reports that its scheduler does not answer.
 SILENT_SCHEDULER = "the scheduler at "
 #: Failure class of the event of :func:`failed_start`.

@@ -350,16 +350,12 @@ def _end_of_file() -> str | None:
             stream.flush()
     try:
         # The descriptor itself may be open for writing only.
-        file = os.open(f"/proc/self/fd/{_STDERR}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with Path(f"/proc/self/fd/{_STDERR}").open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _READ_CHARACTERS))
+            data = file.read(_READ_CHARACTERS)
     except OSError:
         return None
-    try:
-        size = os.fstat(file).st_size
-        data = os.pread(file, _READ_CHARACTERS, max(0, size - _READ_CHARACTERS))
-    except OSError:
-        return None
-    finally:
-        os.close(file)
     if size > _READ_CHARACTERS:
         data = data.partition(b"\n")[2] or data  # a line that was cut is not recognised as Dask's
     return _last_printed(data.decode(errors="replace"))
