@@ -33,7 +33,7 @@ BUDGETS = {
     "records": (1_012, 6),
     "runs": (3_800, 15),
     "scaling": (2_666, 13),
-    "scheduler": (6_479, 19),
+    "scheduler": (6_468, 19),
     "session": (2_082, 7),
     "views": (2_417, 9),
     "watch": (3_091, 19),

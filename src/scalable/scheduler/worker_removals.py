@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -133,7 +134,6 @@ class WorkerRemovals(Listener):
             self.drain({name: "its unit is being stopped"})
 
     def worker_removed(self, address: str) -> None:
-        self._retirements.left(address)
         record = self.records.at(address)
         drain = None if record is None else record.drain
         if drain is not None and drain.state != "done" and address not in self.scheduler.workers:
@@ -322,20 +322,17 @@ class Drain:
 
     def _hand_over(self) -> None:
         """Move unstarted tasks to other workers by work stealing, which the worker confirms."""
-        load: dict[WorkerState, int] = {}
+        load = Counter[WorkerState]()
+
+        def burden(worker: WorkerState) -> float:
+            return (len(worker.processing) + load[worker]) / max(1, worker.nthreads)
+
         for task in self._stealing.movable(self._worker):
-            thief = self._thief(task, load)
+            thief = min(self._able(task), key=burden, default=None)
             if thief is not None:
                 logger.debug("task %s is offered to worker %s", task.key, thief.name)
-                load[thief] = load.get(thief, 0) + 1
+                load[thief] += 1
                 self._stealing.move(task, self._worker, thief)
-
-    def _thief(self, task: TaskState, load: dict[WorkerState, int]) -> WorkerState | None:
-        return min(
-            self._able(task),
-            key=lambda w: (len(w.processing) + load.get(w, 0)) / max(1, w.nthreads),
-            default=None,
-        )
 
     def _able(self, task: TaskState) -> Iterable[WorkerState]:
         """Return running workers that can take a task, or a few of them if there are many."""
@@ -395,47 +392,39 @@ class Retirements:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        #: Pending answers by address: of workers that wait for a batch, and of those that retire.
+        #: Answers to the workers that wait for the next batch, by address.
         self._asked: dict[str, asyncio.Future[bool]] = {}
-        self._retiring: dict[str, asyncio.Future[bool]] = {}
         self._batches = set[asyncio.Task[None]]()
 
     async def retire(self, address: str) -> bool:
         """Retire a worker, and return False if its results could not be moved."""
         if not self._asked:
-            batch = asyncio.create_task(self._retire_soon(), name="retire workers")
-            self._batches.add(batch)
-            batch.add_done_callback(self._batches.discard)
-        if address not in self._asked:
-            self._asked[address] = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._asked[address])
-
-    def left(self, address: str) -> None:
-        """Report a removed worker as retired, before the rest of its batch has retired."""
-        answer = self._retiring.pop(address, None)
-        if answer is not None and not answer.done():
-            answer.set_result(True)
+            self._begin(self._retire_soon())
+        answer = self._asked.setdefault(address, asyncio.get_running_loop().create_future())
+        return await asyncio.shield(answer)
 
     def close(self) -> None:
         for batch in self._batches:
             batch.cancel()
 
+    def _begin(self, retiring: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        batch = asyncio.create_task(retiring, name="retire workers")
+        self._batches.add(batch)
+        batch.add_done_callback(self._batches.discard)
+        return batch
+
     async def _retire_soon(self) -> None:
         await asyncio.sleep(COLLECT_S)
         asked, self._asked = self._asked, {}
-        self._retiring |= asked
-        waiting = iter(asked)
-        while part := {address: asked[address] for address in islice(waiting, AT_ONCE)}:
-            retiring = asyncio.create_task(self._retire(part), name="retire some workers")
-            self._batches.add(retiring)
-            retiring.add_done_callback(self._batches.discard)
-            await asyncio.wait([retiring], timeout=LONGEST_S)
+        waiting = iter(asked.items())
+        while part := dict(islice(waiting, AT_ONCE)):
+            await asyncio.wait([self._begin(self._retire(part))], timeout=LONGEST_S)
 
     async def _retire(self, asked: Mapping[str, asyncio.Future[bool]]) -> None:
         retired: Mapping[str, Any] = {}
-        with suppress(OSError):  # the drains ask again
-            retired = await self._scheduler.retire_workers(workers=list(asked))
-        for address, answer in asked.items():
-            self._retiring.pop(address, None)
-            if not answer.done():
+        try:
+            with suppress(OSError):  # the drains ask again
+                retired = await self._scheduler.retire_workers(workers=list(asked))
+        finally:  # whatever Dask raises
+            for address, answer in asked.items():
                 answer.set_result(address in retired)

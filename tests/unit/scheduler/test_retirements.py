@@ -31,23 +31,6 @@ async def test_a_thousand_workers_retire_in_a_few_calls():
     assert answers == [True] * 999 + [False]
 
 
-async def test_a_worker_that_has_left_waits_for_no_other():
-    scheduler = Scheduler()
-    retirements = Retirements(scheduler)
-    quick, slow = (asyncio.create_task(retirements.retire(name)) for name in ("quick", "slow"))
-    while not scheduler.batches:
-        await asyncio.sleep(0.01)
-    retirements.left("quick")
-    assert await quick
-    assert not slow.done()
-    third = asyncio.create_task(retirements.retire("third"))  # it need not wait for them either
-    while len(scheduler.batches) < 2:
-        await asyncio.sleep(0.01)
-    scheduler.goes_on.set()
-    assert await slow
-    assert await third
-
-
 async def test_workers_that_cannot_retire_soon_do_not_hold_up_the_next_ones(monkeypatch):
     monkeypatch.setattr(module, "LONGEST_S", 0.05)
     scheduler = Scheduler()
@@ -55,18 +38,6 @@ async def test_workers_that_cannot_retire_soon_do_not_hold_up_the_next_ones(monk
     tasks = [asyncio.create_task(retirements.retire(f"w{n}")) for n in range(AT_ONCE + 1)]
     while len(scheduler.batches) < 2:
         await asyncio.sleep(0.01)
-    scheduler.goes_on.set()
-    assert all(await asyncio.gather(*tasks))
-
-
-async def test_a_worker_that_leaves_before_its_turn_is_answered_for():
-    scheduler = Scheduler()
-    retirements = Retirements(scheduler)
-    tasks = [asyncio.create_task(retirements.retire(f"w{n}")) for n in range(AT_ONCE + 1)]
-    while not scheduler.batches:
-        await asyncio.sleep(0.01)
-    retirements.left(f"w{AT_ONCE}")
-    assert await tasks[-1]
     scheduler.goes_on.set()
     assert all(await asyncio.gather(*tasks))
 
