@@ -23,7 +23,7 @@ BUDGETS = {
     "clusters": (4_875, 23),
     "containers": (892, 4),
     "dask_compat": (2_569, 9),
-    "manager": (2_663, 9),
+    "manager": (2_638, 8),
     "manifest": (3_000, 14),
     "model": (2_509, 14),
     "planning": (3_344, 18),

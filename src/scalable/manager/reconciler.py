@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,6 @@ from typing import Any
 from scalable.errors import ProviderError
 from scalable.manager.inventory import Inventory
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName
-from scalable.manager.losses import find_silence, note_reason, reason_for, silent_starts
 from scalable.manager.pools import Pool
 from scalable.manager.units import (
     CRASH_LOOP_STARTS,
@@ -31,10 +31,17 @@ from scalable.manager.units import (
     take_note,
 )
 from scalable.model.clusters import pools_to_dict
-from scalable.protocol.events import Event, failure_event, worker_event
+from scalable.protocol.events import (
+    SILENT_SCHEDULER,
+    Event,
+    failed_start,
+    failure_event,
+    worker_event,
+)
+from scalable.protocol.failures import without_dask
 from scalable.protocol.handlers import Handler, HeartbeatAnswer, request
 from scalable.protocol.pools import shown
-from scalable.units import format_duration
+from scalable.units import as_written, format_duration
 
 logger = logging.getLogger("scalable.manager")
 
@@ -258,8 +265,10 @@ class Reconciler:
         self._observed = observed
         for unit in take_note(units.values(), observed, now):
             pools[unit.pool].launcher.look_soon()
-        for pool, unit in silent_starts(units.values(), pools, now):
-            self._read(find_silence(pool, unit, self._on_event))
+        for unit in units.values():
+            if _is_silent(unit, pools[unit.pool], now):
+                pools[unit.pool].read_at = now + AGAIN_S
+                self._read(self._find_silence(unit, pools[unit.pool]))
         return decide(
             self.inventory.spec,
             units,
@@ -316,16 +325,42 @@ class Reconciler:
         """Log why a unit was lost. Its remaining process or job is stopped afterwards."""
         reason, failed = loss.reason, unit.connected_at is None and not loss.from_outside
         try:
-            reason = await reason_for(pool, unit.name, loss)
+            if not loss.from_outside:
+                output = await output_of(pool, unit.name)
+                reason = explained(reason, output, pool.tag, pool.shape.get("memory"))
         finally:  # whatever its launcher raises, unless the reconciler has closed
             if unit.phase is Phase.LOST:
                 unit.phase = Phase.ENDED if loss.ended or gives_up else Phase.FAILED
                 with self.inventory.changing:
-                    note_reason(pool, unit, reason, self._on_event, failed=failed)
+                    self._note_reason(unit, pool, reason, failed=failed)
                     if gives_up and pool.giving_up:
                         words = f"{CRASH_LOOP_STARTS} starts failed; the last error: {reason}"
                         self._degrade(pool, words)
                 self.wake()
+
+    def _note_reason(self, unit: Unit, pool: Pool, explanation: str, *, failed: bool) -> None:
+        """Store and log why a unit was lost, and publish the reason of a ``failed`` start once."""
+        reason = explanation.partition(OUTPUT)[0]
+        known = failed and pool.start_failure == reason
+        words = "as the last one" if known else explanation
+        logger.warning("worker %s was lost: %s", unit.name, words)
+        unit.leaving = f"lost: {reason}"
+        if (pool.last_loss or "").startswith(f"{unit.name}: "):
+            pool.last_loss = f"{unit.name}: {reason}"
+        if failed and not known:
+            before, pool.start_failure = pool.start_failure or "", reason
+            # Otherwise clients were notified while the unit ran.
+            if not (SILENT_SCHEDULER in before and SILENT_SCHEDULER in reason):
+                self._on_event(failed_start(pool.tag, str(unit.name), reason))
+
+    async def _find_silence(self, unit: Unit, pool: Pool) -> None:
+        """Publish that a unit's scheduler does not answer, if the unit's output shows this."""
+        output = await output_of(pool, unit.name)
+        said = [line.strip() for line in output.splitlines() if line.startswith(SILENT_SCHEDULER)]
+        if said and unit.connected_at is None and pool.start_failure is None:
+            logger.warning("worker %s runs but does not connect: %s", unit.name, said[-1])
+            pool.start_failure = said[-1]
+            self._on_event(failed_start(pool.tag, str(unit.name), said[-1]))
 
     def _degrade(self, pool: Pool, reason: str, level: int = logging.ERROR) -> None:
         if pool.degraded is None:
@@ -482,6 +517,67 @@ class Reconciler:
             task.cancel()
         if late:
             await asyncio.wait(late.values(), timeout=LAUNCH_CLOSE_TIMEOUT_S)
+
+
+# Reasons of losses --------------------------------------------------------------------------------
+
+#: Seconds that a backend may take to return a unit's output.
+LOG_TIMEOUT_S = 5.0
+#: Number of output lines in the message about a loss.
+SHOWN_LINES = 5
+#: Part of the lines that Dask logs about a worker whose memory is nearly used up.
+_DASK_ON_MEMORY = " - distributed.worker.memory - "
+#: String between a reason and the last lines of the output.
+OUTPUT = "; its last output:"
+#: Matches last lines that explain an exit. Other lines are ordinary output.
+_REASON = re.compile(
+    r"[\w.]*(error|exception|exit|interrupt)\b"
+    r"|.*\b(error|fatal|out of memory|killed|denied|not found|no such|cannot|failed)\b",
+    re.IGNORECASE,
+)
+
+
+#: Seconds for which a unit runs without connecting before its output is read.
+SILENT_S = 12.0
+#: Seconds between two reads of the output of a pool's units. One read takes less.
+AGAIN_S = LOG_TIMEOUT_S
+
+
+def _is_silent(unit: Unit, pool: Pool, now: float) -> bool:
+    """Return whether a unit runs without connecting, and its output is to be read now."""
+    since = unit.running_since
+    starts = unit.phase is Phase.LAUNCHING and unit.connected_at is None
+    due = since is not None and now - since >= SILENT_S and now >= pool.read_at
+    return starts and due and not pool.start_failure
+
+
+async def output_of(pool: Pool, name: UnitName) -> str:
+    """Return the last output of a unit, or an empty string if it cannot be read in time."""
+    try:
+        return await asyncio.wait_for(pool.launcher.logs(name), LOG_TIMEOUT_S)
+    except (ProviderError, OSError) as error:  # TimeoutError is an OSError
+        logger.debug("the output of worker %s cannot be read: %r", name, error)
+        return ""
+
+
+def explained(reason: str, output: str, tag: str, memory: str | int | None) -> str:
+    """Return a readable reason for a loss, followed by the last lines of ``output``.
+    ``memory`` is one worker's memory as a string or in bytes, or None if unknown.
+    """
+    # Dask's entries name its internals, suggest leaks, and link to pages about its settings.
+    own = [line for line in without_dask(output).splitlines() if line.strip()]
+    if _DASK_ON_MEMORY in output and "memory" not in reason:
+        reason = f"{reason}, when its memory was nearly used up"
+    if memory and "memory" in reason and "limit" not in reason:
+        amount = as_written(memory) if isinstance(memory, int) else memory
+        whose = f"memory of component {tag!r}" if tag else "memory of a worker without a tag"
+        reason = f"{reason} ({whose}: {amount})"
+    tail = own[-SHOWN_LINES:]
+    if not tail:
+        return reason
+    last = tail[-1].strip()
+    cause = f": {last}" if _REASON.match(last) else f", after it had printed {last!r}"
+    return f"{reason}{cause}{OUTPUT}\n  " + "\n  ".join(tail)
 
 
 # Refusals -----------------------------------------------------------------------------------------

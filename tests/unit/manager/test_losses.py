@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.manager.losses import explained
+from scalable.manager.reconciler import explained
 
 DASK = (
     "2026-01-01 00:00:00,000 - distributed.worker.memory - WARNING - Unmanaged memory use is high. "
