@@ -16,7 +16,7 @@ from distributed.comm.core import Comm, CommClosedError
 from distributed.core import Status
 from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import Serialized, ToPickle, deserialize
-from distributed.scheduler import TaskState, WorkerState, heartbeat_interval
+from distributed.scheduler import TaskState, WorkerState
 from distributed.stealing import fast_tasks
 
 from scalable.dask_compat.scheduler_extensions import ForgettingBroker
@@ -69,11 +69,6 @@ def excuse_loss_of_task(task: TaskState) -> None:
 def never_compute_again(task: TaskState) -> None:
     """Make Dask report a lost result to clients instead of running the task again."""
     task.run_spec = None
-
-
-def tasks_no_worker_takes(scheduler: Scheduler) -> list[TaskState]:
-    """Return the ready tasks that no connected worker can take."""
-    return list(scheduler.unrunnable)
 
 
 class LostWorker:
@@ -160,11 +155,6 @@ def _asking() -> bytes:
         }
 
     return bytes(dumps(states))
-
-
-def heartbeat_pause_s(workers: int) -> float:
-    """Return the seconds between a worker's heartbeats, given the number of workers."""
-    return heartbeat_interval(workers)
 
 
 def keep_logs(scheduler: Any, logger: logging.Logger) -> None:

@@ -253,17 +253,6 @@ def is_given_back(task: TaskState) -> bool:
 # Facts about tasks --------------------------------------------------------------------------------
 
 
-def queued_tasks(scheduler: Scheduler) -> Iterable[TaskState]:
-    """Return the ready tasks that wait in the scheduler because all workers are busy."""
-    return scheduler.queued
-
-
-def since_no_worker(scheduler: Scheduler, task: TaskState) -> float | None:
-    """Return the monotonic time since which no worker could take the task, or None."""
-    since = scheduler.unrunnable.get(task)
-    return None if since is None else float(since)
-
-
 def usual_duration(task: TaskState) -> float | None:
     """Return the mean running seconds of tasks with the same prefix, or None if unknown."""
     mean = float(task.prefix.duration_average)

@@ -13,19 +13,15 @@ from itertools import chain, islice
 from typing import Any
 
 from distributed.core import Status
-from distributed.scheduler import TaskState, WorkerState
+from distributed.scheduler import TaskState, WorkerState, heartbeat_interval
 
 from scalable.dask_compat.scheduler import (
     ask_task_states,
-    heartbeat_pause_s,
-    tasks_no_worker_takes,
 )
 from scalable.dask_compat.tasks import (
     FailedTask,
     counts_of_waiting,
     fail_ready_task,
-    queued_tasks,
-    since_no_worker,
     usual_duration,
 )
 from scalable.frames import own_frame_in
@@ -310,7 +306,7 @@ class Explainer:
 
     async def _queued(self, pace: Pace) -> AsyncIterator[TaskState]:
         """Yield at most ``LOOKED_TASKS`` queued tasks, starting with those without a worker."""
-        nowhere, queued = tasks_no_worker_takes(self.scheduler), queued_tasks(self.scheduler)
+        nowhere, queued = list(self.scheduler.unrunnable), self.scheduler.queued
         ready = list(islice(chain(nowhere, queued), LOOKED_TASKS))
         left = LOOKED_TASKS - len(ready)
         for task in ready:
@@ -455,7 +451,7 @@ class Explainer:
         if task.state == "no-worker" and call.held is not None:
             return replace(told, state="backoff", next_try=call.held.next_try())
         if task.state not in ("queued", "processing"):
-            since = since_no_worker(self.scheduler, task)
+            since = self.scheduler.unrunnable.get(task)
             since_s = None if since is None else time.monotonic() - since
             return replace(
                 told, state="no-worker", ask=self._unmet(task, statuses), since_s=since_s
@@ -463,7 +459,7 @@ class Explainer:
         ready_s = None if call.ready_at is None else max(0.0, time.time() - call.ready_at)
         told = replace(told, since_s=ready_s, parent=self._parent(call.parent))
         if (worker := task.processing_on) is None:
-            return replace(told, state="queued", **_before(task, queued_tasks(self.scheduler)))
+            return replace(told, state="queued", **_before(task, self.scheduler.queued))
         told, running = replace(told, worker=str(worker.name)), dict(running_tasks(worker))
         if (since_s := running.get(task)) is not None:
             left_s = self._left_s(task, since_s)
@@ -624,7 +620,7 @@ class WaitingTasks:
         """Log why tasks are queued, and fail the tasks that no worker can ever run."""
         now, groups = time.monotonic(), dict[tuple[Any, ...], list[TaskState]]()
         # The newest first: if there are very many, those that wait for long were examined before.
-        for task in islice(reversed(tasks_no_worker_takes(self.scheduler)), LOOKED_TASKS):
+        for task in islice(reversed(list(self.scheduler.unrunnable)), LOOKED_TASKS):
             groups.setdefault(_alike(task), []).append(task)
         self._name_silent_workers()
         told = self._said_at.items()
@@ -633,7 +629,7 @@ class WaitingTasks:
             self._told.clear()
         known, said_of = dict[str, PoolFacts](), dict[str, tuple[said.Cause, list[TaskState]]]()
         for tasks in groups.values():
-            since = since_no_worker(self.scheduler, tasks[-1])
+            since = self.scheduler.unrunnable.get(tasks[-1])
             if since is None or now - since < WAIT_BEFORE_WORD_S:
                 continue
             facts = self._explainer.task(tasks[0], pools, known)
@@ -657,7 +653,7 @@ class WaitingTasks:
 
     def _name_silent_workers(self) -> None:
         workers = self.scheduler.workers.values()
-        most_s = SILENT_S + 2 * heartbeat_pause_s(len(workers))
+        most_s = SILENT_S + 2 * heartbeat_interval(len(workers))
         before = time.time() - most_s
         silent = {str(ws.name) for ws in workers if ws.last_seen < before}
         if new := sorted(silent - self._silent):
