@@ -56,7 +56,7 @@ from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.overviews import NameCounts, Overviews
 from scalable.scheduler.recorder import Recorder
 from scalable.scheduler.task_log import EVENTS, Listener, TaskLog
-from scalable.watch.dashboard import routes
+from scalable.watch import pages
 from simulated_workers import SimulatedWorkers, collect_seldom, open_many_files
 
 #: Names of the handlers with which a measured scheduler answers: the measures since the last time,
@@ -243,7 +243,7 @@ def _name_of(callback: Any) -> str:
 #: Label -> class and methods that it stands for. The whole turn in which they run counts for it.
 TURNS: Labels = {
     "overview request": (Overviews, ("answer",)),
-    "page request": (routes.OverviewRoute, ("get",)),
+    "page request": (pages.OverviewRoute, ("get",)),
     "status request": (Controller, ("status",)),
     "controller pass": (Controller, ("_tick",)),
     "sample of the overview": (Overviews, ("sample",)),

@@ -27,7 +27,7 @@ from scalable.providers.registry import option_models
 from scalable.runs.streams import STREAMS
 from scalable.views.cluster_text import CLUSTER
 from scalable.views.columns import POOLS, TASKS
-from scalable.watch.metrics.exported import exported, series
+from scalable.watch.metrics import exported, series
 
 PAGES = [Path(__file__).with_name(f"{name}.md") for name in ("manifest", "reference", "kubernetes")]
 SOURCE = Path(scalable.__file__).parent

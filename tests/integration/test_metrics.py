@@ -15,7 +15,7 @@ from scalable.harmless import LONGEST_LABEL
 from scalable.manager.pool_cluster import PoolCluster
 from scalable.model.overview import Overview, TaskCounts, TaskOverview
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.watch.metrics.exported import exposition
+from scalable.watch.metrics import exposition
 
 parser = pytest.importorskip("prometheus_client.parser")
 

@@ -22,7 +22,7 @@ from scalable.model.overview import (
 )
 from scalable.protocol.handlers import Handler
 from scalable.scheduler.overviews import RecentEvents
-from scalable.watch.dashboard.serving import page_application
+from scalable.watch.pages import page_application
 
 CHROMIUM = shutil.which("chromium")
 TOKEN = "token-of-a-test"

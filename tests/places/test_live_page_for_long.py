@@ -14,7 +14,7 @@ import scalable
 from scalable.clusters.creation import DetachOptions
 from scalable.clusters.ending import end
 from scalable.clusters.services import wait_until_ready
-from scalable.watch.dashboard.serving import page_link
+from scalable.watch.pages import page_link
 
 MINUTES = float(os.environ.get("SCALABLE_PAGE_MINUTES", "4"))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 * MINUTES + 600)]

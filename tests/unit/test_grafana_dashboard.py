@@ -14,7 +14,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from scalable.watch.metrics.exported import exposition
+from scalable.watch.metrics import exposition
 
 ROOT = Path(__file__).parents[2]
 

@@ -73,7 +73,7 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_failed_tasks_and_states_stand_out_on_the_page(theme):
-    style = (files("scalable.watch.dashboard") / "static" / "page.css").read_text()
+    style = (files("scalable.views") / "static" / "page.css").read_text()
     own = [dict(re.findall(r"--(\w+): (#\w+)", part)) for part in style.split("@media")[:2]][theme]
     # A failed task is hatched in this colour on the panel, not on its task's colour.
     for ground in (own["panel"], own["page"]):

@@ -57,9 +57,8 @@ from scalable.scheduler.worker_records import Stage
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Modules with pages that are mounted next to Dask's in the scheduler's HTTP server.
-LIVE_PAGE = "scalable.watch.dashboard.routes"
-METRICS = "scalable.watch.metrics.routes"
+#: Module with pages that are mounted next to Dask's in the scheduler's HTTP server.
+PAGES = "scalable.watch.pages"
 _ROUTES = "distributed.scheduler.http.routes"
 #: Seconds between a client's disconnection and the interruption of its running tasks.
 GRACE_S = 10.0
@@ -114,7 +113,7 @@ class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, ExtendedScheduler):
         # The routes are read at the start, even by schedulers that open no HTTP port.
         if kwargs.get("dashboard_address"):
             # Of two routes with the same address the first is used: our metrics contain Dask's.
-            routes = [METRICS, *(r for r in routes if r not in (METRICS, LIVE_PAGE)), LIVE_PAGE]
+            routes = [PAGES, *(route for route in routes if route != PAGES)]
         with dask.config.set({"distributed.scheduler.worker-ttl": None, _ROUTES: routes}):
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)

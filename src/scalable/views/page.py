@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from typing import Any
 
 from scalable.harmless import one_line
 from scalable.model.overview import TaskCounts
+from scalable.palette import css_variables
 from scalable.views.cluster_text import BLOCKS, FACTS, progress_in_words, titled
 from scalable.views.columns import parts_of
 from scalable.views.explanation import short_key
@@ -17,6 +20,16 @@ from scalable.views.tables import WIDTH, Table
 #: A paragraph (``text``), ``title``, ``block``, ``list``, ``facts``, ``table``, links to ``tasks``,
 #: or ``details`` with the pieces in them. Lines show facts from the column ``wide``.
 Piece = dict[str, Any]
+
+
+@functools.cache
+def page_file(name: str) -> str:
+    """Return ``page.html``, ``page.css`` with the colours of task names, or ``page.js`` whole."""
+    static = resources.files("scalable.views") / "static"
+    text = (static / name).read_text(encoding="utf-8")
+    if name == "page.js":  # one module of two files
+        return (static / "timeline.js").read_text(encoding="utf-8") + text
+    return css_variables() + text if name == "page.css" else text
 
 
 def to_json(document: Any) -> str:

@@ -25,7 +25,7 @@ from scalable.views.columns import TaskRow, tables_of
 from scalable.views.notebooks import render_overview, render_progress
 from scalable.views.page import to_json
 from scalable.views.tables import DISPLAYS, KINDS, REPORTS, Column, text_table
-from scalable.watch.dashboard.routes import live_document
+from scalable.watch.pages import live_document
 
 LISTINGS = {
     name: getattr(columns, name)
@@ -88,7 +88,7 @@ def test_the_page_says_how_many_running_tasks_it_shows(running, words):
 @pytest.fixture
 def exposition():
     pytest.importorskip("prometheus_client")
-    from scalable.watch.metrics.exported import exposition
+    from scalable.watch.metrics import exposition
 
     return lambda: exposition(overview()).decode()
 

@@ -17,8 +17,7 @@ pytest.importorskip("textual")
 
 from textual.widgets import Input, Static, TabbedContent
 
-from scalable.watch.top.app import TopApp, Watched, details_of
-from scalable.watch.top.widgets import Confirm, Details, Grid, Question
+from scalable.watch.top import Confirm, Details, Grid, Question, TopApp, Watched, details_of
 
 
 class Made:
@@ -87,7 +86,7 @@ def run(source, story, name="climate", every_s=2.0, size=(80, 24)):
             await story(pilot, app)
 
     called = {name: getattr(source, name) for name in ("look", "workers_of", "running_clusters")}
-    with mock.patch.multiple("scalable.watch.top.app", control=source, **called):
+    with mock.patch.multiple("scalable.watch.top", control=source, **called):
         asyncio.run(go())
 
 

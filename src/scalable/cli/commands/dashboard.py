@@ -30,7 +30,7 @@ def command(name: str | None, *, opens: bool, output: Output) -> None:
     If the scheduler has no dashboard, or runs in a remote backend, this command serves the page
     itself until it is interrupted (Ctrl-C).
     """
-    from scalable.watch.dashboard.serving import page_link, serve_page
+    from scalable.watch.pages import page_link, serve_page
 
     directory = find(name or only_cluster())
     refuse_gone(directory)
@@ -59,7 +59,7 @@ def command(name: str | None, *, opens: bool, output: Output) -> None:
 def _show(
     directory: ClusterDirectory, page: str, host: str, output: Output, *, opens: bool
 ) -> None:
-    from scalable.watch.dashboard.serving import ssh_command
+    from scalable.watch.pages import ssh_command
 
     record, forward, lines = directory.record(), None, [page]
     if host != socket.gethostname() or "SSH_CONNECTION" in os.environ:

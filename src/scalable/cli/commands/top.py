@@ -55,6 +55,6 @@ def _run(name: str | None) -> None:
 
     if name is not None:
         find(name)
-    from scalable.watch.top.app import TopApp
+    from scalable.watch.top import TopApp
 
     TopApp(name).run()

@@ -7,14 +7,12 @@ all scripts and styles but its own.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import html
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ import yaml
 from scalable.errors import RunError
 from scalable.files import read_regular, write_whole
 from scalable.harmless import one_line
-from scalable.palette import css_variables
 from scalable.runs.calls import Chain, Presence, RecordedTasks, Span, presences
 from scalable.runs.failed import FailureCause, cut, first_line
 from scalable.runs.reading import RunRecord
@@ -46,7 +43,7 @@ from scalable.units import counted, format_bytes, format_duration
 from scalable.views.cluster_text import cache_in_words, reasons_in_words
 from scalable.views.columns import TASKS, parts_of
 from scalable.views.explanation import short_key
-from scalable.views.page import Piece, failure, progress, table, text_of, to_json
+from scalable.views.page import Piece, failure, page_file, progress, table, text_of, to_json
 from scalable.views.tables import WIDTH, counts_in_words, fitted, money, text_table
 
 #: Version of the JSON report. It increases when a key is removed or changes its meaning.
@@ -629,13 +626,10 @@ def _failures(summary: Summary) -> Iterator[Piece]:
 
 # The file -----------------------------------------------------------------------------------------
 
-#: Files of the dashboard's page.
-_FILES = ("watch", "dashboard", "static")
-
 
 def render_page(document: Mapping[str, Any]) -> str:
     """Return the page with the data that it draws."""
-    style, script = css_variables() + _file("page.css"), _file("timeline.js") + _file("page.js")
+    style, script = page_file("page.css"), page_file("page.js")
     policy = (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -651,7 +645,7 @@ def render_page(document: Mapping[str, Any]) -> str:
         '<link rel="stylesheet" href="page.css">': head,
         '<script type="module" src="page.js"></script>': f'<script type="module">{script}</script>',
     }
-    page = _file("page.html")
+    page = page_file("page.html")
     for written, own in parts.items():
         before, _, after = page.partition(written)
         page = f"{before}{own}{after}"
@@ -662,12 +656,6 @@ def _data(document: Mapping[str, Any]) -> str:
     """Return JSON of printable ASCII that cannot end its element or open another one."""
     written = to_json(document)
     return written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-@functools.cache
-def _file(name: str) -> str:
-    place = resources.files("scalable").joinpath(*_FILES, name)
-    return place.read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

@@ -10,17 +10,12 @@ from typing import TYPE_CHECKING, Any
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
-    from scalable.watch.lab.factory import lab_cluster
-    from scalable.watch.lab.sidebar import show
+    from scalable.watch.lab.sidebar import lab_cluster, show
 
 __all__ = ["lab_cluster", "show"]
 
 __getattr__, __dir__ = exported_lazily(
-    __name__,
-    {
-        "scalable.watch.lab.factory": ("lab_cluster",),
-        "scalable.watch.lab.sidebar": ("show",),
-    },
+    __name__, {"scalable.watch.lab.sidebar": ("lab_cluster", "show")}
 )
 
 EXTRA = "pip install dask-labextension"

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from scalable.clusters import control
+from scalable.clusters.creation import DetachOptions
 from scalable.clusters.ending import end
+from scalable.clusters.record import default_name
 from scalable.clusters.remote import ask_places
+from scalable.clusters.services import wait_until_ready
 from scalable.clusters.specs import stored_spec
 from scalable.errors import ClusterError, ScalableError
 from scalable.liveness import is_alive, place_of
@@ -27,9 +30,13 @@ from scalable.model import ClusterStatus, PoolStatus
 from scalable.protocol.addresses import is_loopback, link_host
 from scalable.protocol.handlers import Handler
 from scalable.protocol.servers import PARAMETER, cookie_name
-from scalable.records import ClusterDirectory, all_directories, find, status_of
+from scalable.providers.registry import provider_traits
+from scalable.records import AccessFile, ClusterDirectory, all_directories, find, status_of
 from scalable.units import format_bytes
 from scalable.views.columns import CLUSTERS, ClusterRow
+
+if TYPE_CHECKING:
+    from scalable.client.attached import DiscoveredCluster
 
 logger = logging.getLogger("scalable.watch.lab")
 
@@ -360,6 +367,60 @@ def shown_at(directory: ClusterDirectory) -> float:
         return (directory.path / _MARK).stat().st_mtime
     except OSError:
         return 0.0
+
+
+# Clusters of the button "+NEW", and of dask-ctl ---------------------------------------------------
+
+READY_TIMEOUT_S = 600.0
+
+
+def lab_cluster(
+    manifest: str | os.PathLike[str] | None = None,
+    target: str | None = None,
+    name: str | None = None,
+    *,
+    dashboard_address: str | None = None,
+    asynchronous: bool = True,
+) -> Any:
+    """Start a detached cluster, and return a ``DiscoveredCluster``, or an awaitable of one.
+    ``close()`` stops the cluster for all clients, because tools stop a cluster by closing it. The
+    default name consists of project and target, with a number if it is taken. ``dashboard_address``
+    is as for ``scalable up --dashboard``, by default the target's or any free port of this machine.
+    """
+    from scalable.client.attached import DiscoveredCluster
+
+    ready = functools.partial(_ready, manifest, target, name, dashboard_address)
+    if not asynchronous:
+        return DiscoveredCluster(ready(), owner=True)
+
+    async def started() -> DiscoveredCluster:
+        access = await asyncio.to_thread(ready)
+        return await DiscoveredCluster(access, asynchronous=True, owner=True)
+
+    return started()
+
+
+def _ready(
+    manifest: str | os.PathLike[str] | None,
+    target: str | None,
+    name: str | None,
+    dashboard_address: str | None,
+) -> AccessFile:
+    from scalable.session import ScalableSession
+
+    session = ScalableSession.from_yaml(manifest, target)
+    taken = {directory.record().name for directory in all_directories()[0]}
+    wanted = name or default_name(session.spec)
+    numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
+    if not provider_traits(session.spec.provider_name).remote:
+        own = session.spec.options.get("dashboard_address")
+        dashboard_address = dashboard_address or own or ":0"  # any free port, on loopback
+    options = DetachOptions(
+        name=next(n for n in numbered if n not in taken), dashboard_address=dashboard_address
+    )
+    directory = session.create(session.plan(), options)
+    wait_until_ready(directory, timeout_s=READY_TIMEOUT_S)
+    return AccessFile.of(directory)
 
 
 # Connection from Jupyter's server to the pages of a cluster's scheduler ---------------------------

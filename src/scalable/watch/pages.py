@@ -1,28 +1,41 @@
-"""Pages and data of the dashboard: an overview, its events, and single tasks.
-Dask's HTTP server requires the token for them.
+"""Pages of a scheduler: the dashboard with its data, and the metrics.
+Dask's HTTP server, which mounts ``routes``, requires the token for them. Another process can serve
+the dashboard of a scheduler whose HTTP server is unreachable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib.resources import files
+import asyncio
+import logging
+import secrets
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from distributed.http.utils import RequestHandler
 from distributed.utils import offload
 from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
 
+from scalable.dask_compat.scheduler_extensions import dask_metrics_handler
 from scalable.harmless import one_line
 from scalable.model.overview import Events, Overview, PoolOverview, TaskView
-from scalable.palette import css_variables, numbers_of
-from scalable.protocol.handlers import Handler
+from scalable.palette import numbers_of
+from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.handlers import Handler, request
+from scalable.protocol.servers import PARAMETER, guard
 from scalable.units import format_bytes, format_duration
 from scalable.views.cluster_text import BLOCKS, facts, titled
 from scalable.views.columns import UNTAGGED_NAME, failures_by_cause, tables_of
 from scalable.views.explanation import short_key
-from scalable.views.page import failure, labelled, progress, table, to_json
+from scalable.views.page import failure, labelled, page_file, progress, table, to_json
 from scalable.views.tables import Column, Listing
+
+logger = logging.getLogger("scalable.watch")
 
 # Data ---------------------------------------------------------------------------------------------
 
@@ -196,15 +209,9 @@ class PageFile(_Guarded):
     """One file of the page."""
 
     def get(self, name: str = "page.html") -> None:
-        static = files("scalable.watch.dashboard") / "static"
-        text = (static / name).read_text(encoding="utf-8")
-        if name == "page.css":
-            text = css_variables() + text
-        elif name == "page.js":  # one module of two files, as in a report
-            text = (static / "timeline.js").read_text(encoding="utf-8") + text
         kind = _TYPES[name.rpartition(".")[2]]
         self.set_header("Content-Type", f"{kind}; charset=utf-8")
-        self.finish(text)
+        self.finish(page_file(name))
 
 
 class Directory(_Guarded):
@@ -253,10 +260,145 @@ class Call(_Guarded):
         self.finish(task_document(view))
 
 
-routes: list[tuple[str, type[web.RequestHandler], dict[str, Any]]] = [
-    (r"scalable", Directory, {}),
-    (r"scalable/", PageFile, {}),
-    (r"scalable/(page\.(?:css|js))", PageFile, {}),
-    (r"scalable/overview\.json", OverviewRoute, {}),
-    (r"scalable/call\.json", Call, {}),
-]
+#: Pages of the dashboard by their paths.
+DASHBOARD: dict[str, type[Any]] = {
+    r"scalable": Directory,
+    r"scalable/": PageFile,
+    r"scalable/(page\.(?:css|js))": PageFile,
+    r"scalable/overview\.json": OverviewRoute,
+    r"scalable/call\.json": Call,
+}
+
+
+# Metrics ------------------------------------------------------------------------------------------
+
+#: Maximum number of Dask's task prefixes for which its own metrics are written. They have more than
+#: a dozen values for each prefix, which would block the scheduler and fill Prometheus.
+MOST_PREFIXES = 100
+_LEFT_OUT = (
+    "# Dask's own metrics are left out: this scheduler has {} task prefixes, but they are "
+    "written for {} at most\n"
+)
+_MISSING = "# There are no metrics: prometheus-client is missing on the scheduler's machine "
+_MISSING += "(pip install prometheus-client)\n"
+
+
+class Metrics(dask_metrics_handler()):  # type: ignore[misc]
+    """Dask's metrics of the scheduler and its process, and the metrics of the overview."""
+
+    async def get(self) -> None:
+        self.set_header("Cache-Control", "no-store")
+        try:
+            from scalable.watch.metrics import exposition
+        except ModuleNotFoundError:
+            self.set_header("Content-Type", "text/plain; charset=utf-8")
+            self.write(_MISSING)
+            return
+        prefixes = len(self.server.task_prefixes)
+        if prefixes <= MOST_PREFIXES:
+            super().get()
+        else:
+            self.write(_LEFT_OUT.format(prefixes, MOST_PREFIXES))
+        self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        made = self.server.handlers.get(Handler.OVERVIEW.value)
+        if made is not None:  # a scheduler without pools has Dask's metrics only
+            overview = (await made(lasting=True))["overview"]
+            # In a thread, so that the scheduler continues.
+            self.write(await asyncio.to_thread(lambda: exposition(Overview.from_dict(overview))))
+
+
+_PAGES: dict[str, type[Any]] = {**DASHBOARD, "metrics": Metrics}
+routes: list[tuple[str, type[Any], dict[str, Any]]] = [(at, _PAGES[at], {}) for at in _PAGES]
+
+# The dashboard from another process ---------------------------------------------------------------
+
+#: Timeout in seconds of a request to the scheduler.
+ANSWER_TIMEOUT_S = 10.0
+
+
+class FarScheduler:
+    """Stand-in for a remote scheduler that answers the page's requests.
+    ``pem`` has the arguments of ``distributed.Security``. ``handlers`` maps names to coroutine
+    functions. ``pages_of_dask`` is False, since Dask's own pages are not served.
+    """
+
+    pages_of_dask = False
+
+    def __init__(self, address: str, pem: Mapping[str, str]) -> None:
+        from distributed.core import rpc
+
+        from scalable.protocol.credentials import security_of
+
+        connect: Any = rpc
+        security: Any = security_of(pem)
+        arguments = security.get_connection_args("client")
+        self._comm = connect(address, timeout=ANSWER_TIMEOUT_S, connection_args=arguments)
+        self.handlers = {
+            handler.value: self._bounded(handler) for handler in (Handler.OVERVIEW, Handler.CALL)
+        }
+
+    def _bounded(self, handler: Handler) -> Callable[..., Any]:
+        async def asked(**arguments: Any) -> Any:
+            try:
+                answer = request(self._comm, handler, **arguments)
+                return await asyncio.wait_for(answer, ANSWER_TIMEOUT_S)
+            except (OSError, TimeoutError, ValueError) as error:
+                logger.debug("the scheduler does not answer: %r", error)
+                raise web.HTTPError(503, "the scheduler does not answer") from error
+
+        return asked
+
+    async def close(self) -> None:
+        await self._comm.close_rpc()
+
+
+def page_application(source: Any, token: str) -> web.Application:
+    """Return an application that serves the dashboard of ``source`` to holders of the token."""
+    arguments = {"dask_server": source}
+    application = web.Application(
+        [(rf"/{path}", page, arguments) for path, page in DASHBOARD.items()]
+    )
+    guard(application, token)
+    return application
+
+
+def serve_page(address: str, pem: Mapping[str, str], shown: Callable[[str], None]) -> None:
+    """Serve the dashboard on a free loopback port until SIGINT or SIGTERM.
+    ``shown`` is called with the link, which contains a new token, as soon as the page responds.
+    """
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_served(address, pem, shown))
+
+
+async def _served(address: str, pem: Mapping[str, str], shown: Callable[[str], None]) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    scheduler, token = FarScheduler(address, pem), secrets.token_urlsafe(24)
+    server = HTTPServer(page_application(scheduler, token))
+    sockets = bind_sockets(0, LOOPBACK)
+    server.add_sockets(sockets)
+    port = sockets[0].getsockname()[1]
+    try:
+        shown(f"http://{LOOPBACK}:{port}/scalable/?{PARAMETER}={quote(token)}")
+        await ended.wait()
+    finally:
+        server.stop()
+        await server.close_all_connections()
+        await scheduler.close()
+
+
+# Links --------------------------------------------------------------------------------------------
+
+
+def page_link(link: str) -> str:
+    """Derive the link to a cluster's dashboard, with the token, from the link to Dask's pages."""
+    parts = urlsplit(link)
+    prefix = parts.path.rpartition("/")[0]
+    return urlunsplit(parts._replace(path=f"{prefix}/scalable/"))
+
+
+def ssh_command(link: str, host: str, user: str) -> str:
+    """Return the command that forwards a page from ``host`` to the user's own machine."""
+    parts = urlsplit(link)
+    return f"ssh -N -L {parts.port}:{parts.hostname}:{parts.port} {user}@{host}"

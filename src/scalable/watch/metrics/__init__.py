@@ -1,1 +1,0 @@
-"""Metrics of a cluster for Prometheus, in its scheduler's HTTP server, which mounts ``routes``."""

@@ -1,1 +1,0 @@
-"""``scalable top``: a terminal application, which needs textual (the extra ``tui``)."""
