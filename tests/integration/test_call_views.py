@@ -8,7 +8,7 @@ from distributed import Event
 
 from scalable.model.overview import TaskView
 from scalable.protocol.handlers import Handler
-from scalable.scheduler import explaining, task_views
+from scalable.scheduler import explaining
 
 MANIFEST = """\
 version: 1
@@ -155,8 +155,7 @@ def test_a_key_that_nobody_knows_is_told(client, key):
 
 def test_a_worker_that_does_not_answer_holds_nobody(client, tmp_path, eventually, monkeypatch):
     """The worker's event loop is held: the view comes without what the worker knows."""
-    for module in (task_views, explaining):
-        monkeypatch.setattr(module, "ASK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(explaining, "ASK_TIMEOUT_S", 0.3)
     address = next(iter(client.scheduler_info()["workers"]))
     first = client.submit(held, "three", tag="small")
     when(client, first.key, lambda v: v.output)

@@ -33,7 +33,7 @@ BUDGETS = {
     "records": (1_012, 6),
     "runs": (3_788, 15),
     "scaling": (2_666, 13),
-    "scheduler": (6_549, 19),
+    "scheduler": (6_533, 18),
     "session": (2_082, 7),
     "views": (3_469, 13),
     "watch": (2_007, 8),

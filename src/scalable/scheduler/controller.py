@@ -27,11 +27,10 @@ from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.cluster_state import ClusterState
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.explaining import Explainer, WaitingTasks
+from scalable.scheduler.explaining import Explainer, TaskViews, WaitingTasks
 from scalable.scheduler.managers import LEASE_S
 from scalable.scheduler.overviews import Overviews, worker_rows
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.task_views import TaskViews
 from scalable.scheduler.worker_losses import WorkerLosses
 
 logger = logging.getLogger("scalable.scheduler")
@@ -65,7 +64,7 @@ class Controller(ClusterState, SchedulerPlugin):
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
             retrying.may_have_workers = self.may_have_workers
         self._versions = WorkerVersions()
-        TaskViews(scheduler, self._explainer, self.overviews.recent)
+        TaskViews(self._explainer)
         self._offer_handlers()
         # Clients check this entry before they call a handler, because a scheduler logs a traceback
         # when a client calls a handler that does not exist.

@@ -1,33 +1,38 @@
-"""Explanations of why a cluster's tasks and pools wait, or why tasks failed."""
+"""Explanations of why a cluster's tasks and pools wait, or why tasks failed, and views of tasks."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import difflib
 import heapq
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState, heartbeat_interval
 
+from scalable import settings
 from scalable.dask_compat.scheduler import (
     ask_task_states,
 )
 from scalable.dask_compat.tasks import (
     FailedTask,
+    arguments_of,
     counts_of_waiting,
     fail_ready_task,
     usual_duration,
 )
 from scalable.frames import own_frame_in
 from scalable.model import PoolStatus, Starting
+from scalable.model.overview import TaskView
 from scalable.protocol.events import FAILED_START, Event
-from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.failures import shown_arguments
+from scalable.protocol.handlers import Handler, WorkerHandler, offer, request
 from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.protocol.pools import UNTAGGED, slots_of
@@ -49,6 +54,8 @@ from scalable.views.explanation import (
 )
 
 logger = logging.getLogger("scalable.scheduler")
+
+_T = TypeVar("_T")
 
 #: Maximum numbers of a task's dependencies that are named, and that are examined.
 SHOWN_NEEDED, LOOKED_NEEDED = 10, 1000
@@ -152,7 +159,7 @@ class Explainer:
 
     def __init__(self, cluster: ClusterState, overviews: Overviews) -> None:
         self._cluster, self.scheduler = cluster, cluster.scheduler
-        self._overviews, self._log = overviews, TaskLog.of(cluster.scheduler)
+        self.overviews, self.log = overviews, TaskLog.of(cluster.scheduler)
         offer(cluster.scheduler, {Handler.EXPLAIN: self.explain})
 
     async def explain(
@@ -180,7 +187,7 @@ class Explainer:
         if in_client is not None or key is not None:
             return Explanations(tasks=_explained(found, cluster)).to_dict()
         tags = [tag] if tag is not None else [t for t in statuses if t] or [UNTAGGED]
-        pools, counted_by = dict[str, PoolFacts](), self._overviews.present(0.0).pools
+        pools, counted_by = dict[str, PoolFacts](), self.overviews.present(0.0).pools
         for each in tags:
             await pace.cooperative_yield()
             queued = counted_by[each].queued if each in counted_by else 0
@@ -230,12 +237,12 @@ class Explainer:
 
     def _forgotten(self, name: str, tags: Iterable[str]) -> TaskFacts:
         """Return the facts about tasks without futures by their key, key prefix or task name."""
-        failures = self._overviews.recent.failures()
+        failures = self.overviews.recent.failures()
         rows = [row for row in failures if (row.get("details") or {}).get("task_id")]
         found = failed_tasks_named(name, rows, time.time())
         if found is not None:
             return found
-        known = [*filter(None, tags), *(task.name for task in self._overviews.present().tasks)]
+        known = [*filter(None, tags), *(task.name for task in self.overviews.present().tasks)]
         known += getattr(self.scheduler, "tags_of_tasks", None) or ()
         known += [str(row["details"]["task_name"]) for row in rows]
         close = difflib.get_close_matches(name, dict.fromkeys(known), 2)
@@ -262,12 +269,7 @@ class Explainer:
         return {key: each for answer in answers for key, each in answer.items()}
 
     async def _ask(self, worker: Any, keys: list[Any]) -> dict[Any, tuple[str, bool]]:
-        try:
-            asked = ask_task_states(self.scheduler, worker, keys)
-            answer = await asyncio.wait_for(asked, ASK_TIMEOUT_S)
-        except (OSError, TimeoutError) as error:
-            logger.debug("worker %s sends no report on its tasks: %r", worker.name, error)
-            return {}
+        answer = await _answered(worker, ask_task_states(self.scheduler, worker, keys))
         return {} if answer is None else answer[1]
 
     # Many tasks ---------------------------------------------------------------------------------
@@ -282,7 +284,7 @@ class Explainer:
         """Return the facts about the unfinished tasks of one pool or of all, grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         async for task in self._queued(pace):
-            call = self._log.call(task.key)
+            call = self.log.call(task.key)
             same = call.held is None, *_alike(task)
             # The last stands for all, because the first ones may start while this yields turns.
             # A bundle counts as its tasks.
@@ -437,7 +439,7 @@ class Explainer:
         pools: dict[str, PoolFacts] | None = None,
     ) -> TaskFacts:
         """Return the facts about a task. ``pools`` keeps the facts about pools for other tasks."""
-        call, tag = self._log.call(task.key), asked_tag(task, statuses)
+        call, tag = self.log.call(task.key), asked_tag(task, statuses)
         bundle = 0 if call.bundle is None else call.calls
         told = TaskFacts(str(task.key), name_of(task), tag, "", bundle=bundle)
         if task.state in ("waiting", "released") and task.waiting_on:
@@ -501,7 +503,7 @@ class Explainer:
         return {"needs": tuple(found[:SHOWN_NEEDED]), "needed": len(needed)}
 
     def _ended(self, task: TaskState, told: TaskFacts) -> TaskFacts:
-        row = self._log.profile(task.key)
+        row = self.log.profile(task.key)
         if row is not None:
             since_s = max(0.0, time.time() - row["timestamp"])
             told = replace(told, since_s=since_s, worker=str(row["worker"] or ""))
@@ -531,9 +533,18 @@ class Explainer:
 
     def _children_of(self, key: Any) -> list[TaskState]:
         """Return the unfinished tasks that a task has submitted."""
-        call, tasks = self._log.find(key), self.scheduler.tasks
+        call, tasks = self.log.find(key), self.scheduler.tasks
         found = [tasks[k] for k in (call and call.children) or () if k in tasks]
         return [t for t in found if t.state not in ("memory", "erred", "forgotten", "released")]
+
+
+async def _answered(worker: WorkerState, asked: Awaitable[_T]) -> _T | None:
+    """Return a worker's answer about its tasks, or None if it does not answer in time."""
+    try:
+        return await asyncio.wait_for(asked, ASK_TIMEOUT_S)
+    except (OSError, TimeoutError, AttributeError) as error:
+        logger.debug("worker %s sends no report on its tasks: %r", worker.name, error)
+        return None
 
 
 def _explained(facts: Iterable[TaskFacts], cluster: str) -> tuple[Explanation, ...]:
@@ -575,6 +586,146 @@ def failed_tasks_named(
         failure=failure,
         gone=True,
     )
+
+
+# Views of single tasks ----------------------------------------------------------------------------
+
+#: Maximum number of characters of a key that is looked up, and of a string in a view.
+LONGEST_KEY, LONGEST_TEXT = 10_000, 20_000
+_NOT_FAILED = frozenset({"running", "queued", "blocked", "done"})
+_NO_ARGUMENTS = "arguments are not shown: SCALABLE_RECORD_ARGUMENTS is off"
+
+
+@dataclass(frozen=True, repr=False)
+class result:  # noqa: N801 - shown as a word, as in ``(result(of='load-1'), 2)``
+    """Result of another task, in the arguments of a task that has not started."""
+
+    of: str
+
+
+class _ResultMapping:
+    """Mapping that returns a placeholder (:class:`result`) for each key."""
+
+    def get(self, key: Any, _: Any = None) -> result:
+        return result(str(key)[:200])
+
+
+class TaskViews:
+    """Builds views of the tasks of one cluster. Nothing is unpickled and no user code runs."""
+
+    def __init__(self, explainer: Explainer) -> None:
+        self._scheduler, self._explainer = explainer.scheduler, explainer
+        self._log, self._recent = explainer.log, explainer.overviews.recent
+        offer(self._scheduler, {Handler.CALL: self.call})
+
+    async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
+        """Return the view of a task, as :meth:`TaskView.to_dict` does.
+        ``key`` may be a bundle's. ``position`` is then a task's, or None for the running task.
+        """
+        task = self._task(key)
+        notes: list[str] = []
+        found = {"key": key[:LONGEST_KEY], "position": position, **self._measured(task, key)}
+        if task is not None:
+            (told,) = (await self._explainer.explain(key=task.key))["tasks"]
+            found |= {name: told[name] for name in ("state", "sentence", "advice")}
+            found |= self._known(task, notes)
+        elif found.get("state") is None:
+            notes.append("the scheduler has no record of this task")
+        else:
+            notes.append("the scheduler keeps only the times of this task")
+        single_lives = position is None and found.get("state") in _NOT_FAILED
+        if not single_lives and (failure := self._failure(key, position)) is not None:
+            found |= failure
+        known = self._log.workers.get(found.get("worker") or "")
+        worker = None if known is None else known.state
+        if task is not None and task.processing_on is not None:
+            worker = task.processing_on
+        if worker is not None:
+            asked = self._shown(worker, key if task is None else task.key)
+            if (told := await _answered(worker, asked)) is None:
+                notes.append("the worker does not answer: arguments and output may be missing")
+                told = {}
+            if found.get("output") is None:
+                found["output"] = told.get("output")
+            if position is None or told.get("position") == position:
+                names = [n for n in ("arguments", "position") if told.get(n) is not None]
+                found |= {name: told[name] for name in names}
+        if position is not None or found.get("bundle"):
+            notes.append("the task was sent in a bundle: the times are those of the whole bundle")
+        if found.get("arguments") is None and task is not None and found.get("bundle"):
+            notes.append("arguments of a bundle are known only while one of its tasks runs")
+        short = {name: _bounded(name, value) for name, value in found.items()}
+        return TaskView(**short, notes=tuple(notes)).to_dict()
+
+    async def _shown(self, worker: WorkerState, key: Any) -> dict[str, Any]:
+        server = self._scheduler.rpc(worker.address)
+        told = await request(server, WorkerHandler.SHOWN_CALL, key=key)
+        return told or {}  # None from Dask's own workers
+
+    def _task(self, key: str) -> TaskState | None:
+        task = self._scheduler.tasks.get(key)
+        if task is None and key.startswith("(") and len(key) <= LONGEST_KEY:  # repr of a tuple
+            try:
+                task = self._scheduler.tasks.get(ast.literal_eval(key))
+            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                return None
+        return task
+
+    def _measured(self, task: TaskState | None, key: str) -> dict[str, Any]:
+        row = self._log.profile(key if task is None else task.key)
+        if row is None:
+            return {}
+        duration = row["duration_s"]
+        began = None if duration is None else row["timestamp"] - duration
+        told = {name: row[name] for name in ("queued_s", "transfer_s", "cpu_s", "peak_memory")}
+        state = "done" if row["state"] == "succeeded" else "failed"
+        told |= {"name": row["task_name"], "tag": row["tag"], "worker": row["worker"]}
+        return told | {
+            "state": state, "began": began, "ended": row["timestamp"], "duration_s": duration,
+        }  # fmt: skip
+
+    def _known(self, task: TaskState, notes: list[str]) -> dict[str, Any]:
+        call = self._log.call(task.key)
+        told: dict[str, Any] = {"name": call.name, "tag": call.tag}
+        told["bundle"] = 0 if call.bundle is None else call.calls
+        began = task.processing_on is not None or task.state in ("memory", "erred")
+        told["tries"] = call.tries + began
+        if call.repeated is not None:
+            reason, lost = call.repeated
+            told["again"] = f"{reason}: {lost}" if lost else str(reason)
+        if task.processing_on is not None:
+            told["worker"] = str(task.processing_on.name)
+            since_s = dict(running_tasks(task.processing_on)).get(task)
+            if since_s is not None:
+                told |= {"began": time.time() - since_s, "duration_s": since_s}
+        if task.state == "memory" and task.nbytes >= 0:
+            told["result_bytes"] = int(task.nbytes)
+        if call.bundle is None:
+            if not settings.records_arguments():
+                notes.append(_NO_ARGUMENTS)
+            elif (given := arguments_of(task.run_spec, _ResultMapping())) is not None:
+                told["arguments"] = shown_arguments(*given)
+        return told
+
+    def _failure(self, key: str, position: int | None) -> dict[str, Any] | None:
+        for row in self._recent.failures():
+            details: Mapping[str, Any] = row.get("details") or {}
+            if details.get("task_id") != key or details.get("position") != position:
+                continue
+            names = ("arguments", "frame", "stderr", "traceback", "output", "worker", "tries")
+            told = {name: details[name] for name in names if details.get(name) is not None}
+            told |= {"failure_class": row["failure_class"], "message": row["message"]}
+            told |= {"name": details.get("task_name"), "tag": details.get("tag")}
+            return told | {"position": details.get("position"), "state": "failed"}
+        return None
+
+
+def _bounded(name: str, value: Any) -> Any:
+    """Return a fact, shortened if it is a string. Tracebacks and output keep their tail."""
+    if not isinstance(value, str):
+        return value
+    tail = name in ("traceback", "output", "stderr")
+    return value[-LONGEST_TEXT:] if tail else value[:LONGEST_TEXT]
 
 
 # Waiting tasks ------------------------------------------------------------------------------------
