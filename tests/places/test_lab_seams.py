@@ -80,6 +80,9 @@ def test_handlers_override_methods_that_are_there(handlers):
     for method in verbs:
         names = list(inspect.signature(vars(DaskDashboardHandler)[method]).parameters)
         assert names == ["self", "cluster_id", "proxied_path"]
+    for method in (verb for verb in verbs if verb != "open"):
+        source = inspect.getsource(vars(DaskDashboardHandler)[method])
+        assert "self.proxy(cluster_id, proxied_path)" in source
     assert list(inspect.signature(ProxyHandler.proxy).parameters)[1:] == [
         "host", "port", "proxied_path",
     ]  # fmt: skip

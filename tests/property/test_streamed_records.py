@@ -175,9 +175,9 @@ def test_a_file_that_grows_is_read_as_it_was_and_its_rows_are_new_once(parts, da
         for begin, end in zip([0, *moments], [*moments, len(content)], strict=True):
             with path.open("ab") as file:
                 file.write(content[begin:end])
-            stored = StoredRows(path)
+            stored = StoredRows(path.parent, "tasks")
             seen.append((stored, list(stored), stored.malformed))
-            new = StoredRows(path, offset, complete=True)
+            new = StoredRows(path.parent, "tasks", offset, complete=True)
             told, offset = [*told, *new], new.end
         assert told == rows
         for stored, before, malformed in seen:

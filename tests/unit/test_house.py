@@ -31,12 +31,12 @@ BUDGETS = {
     "protocol": (4_388, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
-    "runs": (3_788, 15),
+    "runs": (3_779, 14),
     "scaling": (2_666, 13),
     "scheduler": (6_533, 18),
     "session": (2_082, 7),
     "views": (3_469, 13),
-    "watch": (2_007, 8),
+    "watch": (1_997, 8),
     "worker": (3_260, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")

@@ -20,7 +20,7 @@ from scalable.protocol.addresses import is_loopback
 from scalable.protocol.events import scaling_row
 from scalable.records import AccessFile, ClusterDirectory, all_directories, find, find_access
 from scalable.runs.directory import RunDirectory
-from scalable.runs.streams import StoredRows, stream_path
+from scalable.runs.streams import StoredRows
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -211,7 +211,7 @@ class AttachedDeployment:
         self.directory.fetch_run()
         if self._run_path is None or not self._run_path.is_dir():
             return list(self._asked)
-        return list(StoredRows(stream_path(self._run_path, "scaling")))
+        return list(StoredRows(self._run_path, "scaling"))
 
     @property
     def wanted(self) -> dict[str, int]:

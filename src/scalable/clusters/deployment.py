@@ -27,7 +27,7 @@ from scalable.protocol.private_socket import PrivateSocket
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.runs.directory import RunDirectory
-from scalable.runs.streams import LOGS, StoredRows, stream_path
+from scalable.runs.streams import LOGS, StoredRows
 
 if TYPE_CHECKING:
     from scalable.scheduler.controller import Controller
@@ -182,7 +182,7 @@ class Deployment:
         if self._copy is not None and self._run is not None:
             if self._copier is not None:
                 self._copier.pull()
-            return list(StoredRows(stream_path(self._run.path, "scaling")))
+            return list(StoredRows(self._run.path, "scaling"))
         return self._history
 
     # Changes ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scalable.errors import ClusterError
 from scalable.records import ClusterDirectory
-from scalable.runs.streams import LOGS, StoredRows, stream_path
+from scalable.runs.streams import LOGS, StoredRows
 
 #: Maximum number of bytes that are read from the end of a log, and bytes of the longest line.
 LONGEST_BYTES = 1_000_000
@@ -110,7 +110,7 @@ def _recorded(said: Mapping[str, object]) -> dict[str, tuple[str, str]]:
         return {}
     found = {}
     with suppress(OSError):
-        for row in StoredRows(stream_path(Path(str(said["run"])), "workers")):
+        for row in StoredRows(Path(str(said["run"])), "workers"):
             if row.get("worker") and row.get("tag"):
                 name = str(row["worker"])
                 found[re.sub(r"[^\w.-]", "_", name)] = (name, str(row["tag"]))

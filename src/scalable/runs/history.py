@@ -216,8 +216,7 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
 
 
 def _last_rows(directory: Path, stream: str, most: int = BYTES_OF_A_RUN) -> StoredRows:
-    path = stream_path(directory, stream)
-    return StoredRows(path, max(0, _size(path) - most))
+    return StoredRows(directory, stream, max(0, _size(directory, stream) - most))
 
 
 #: Measurements of finished runs that are not written in their records, with the sizes of the
@@ -279,10 +278,11 @@ _BEGIN, _END = len(_sealed(b"")) - 2, -2
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    return {stream: _size(stream_path(directory, stream)) for stream in MEASURED}
+    return {stream: _size(directory, stream) for stream in MEASURED}
 
 
-def _size(path: Path) -> int:
+def _size(directory: Path, stream: str) -> int:
+    path = stream_path(directory, stream)
     return path.stat().st_size if path.exists() else 0
 
 

@@ -75,7 +75,7 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     directory = Path(path)
     try:
         run, status = read_status(directory)
-        streams = {stream: StoredRows(stream_path(directory, stream)) for stream in STREAMS}
+        streams = {stream: StoredRows(directory, stream) for stream in STREAMS}
         return RunRecord(
             path=directory,
             run=run,
@@ -140,9 +140,7 @@ class RunPart:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        before = {
-            stream: StoredRows(stream_path(self.path, stream), complete=True) for stream in STREAMS
-        }
+        before = {stream: StoredRows(self.path, stream, complete=True) for stream in STREAMS}
         self._begins = {stream: rows.end for stream, rows in before.items()}
         self._others: set[str | None] = _follow(set(), before["tasks"])
         self._present = _present(before["workers"])
@@ -165,7 +163,7 @@ class RunPart:
             "failures": lambda row: self._is_own(mapping(row.get("details"))),
         }
         new: dict[str, Any] = {
-            stream: StoredRows(stream_path(self.path, stream), begin, keep=keep.get(stream))
+            stream: StoredRows(self.path, stream, begin, keep=keep.get(stream))
             for stream, begin in self._begins.items()
         }
         return replace(
@@ -177,7 +175,7 @@ class RunPart:
 
     def has_ended(self) -> bool:
         """Return whether all tasks of the part have finished, according to the record."""
-        rows = StoredRows(stream_path(self.path, "tasks"), self._followed, complete=True)
+        rows = StoredRows(self.path, "tasks", self._followed, complete=True)
         self._followed = rows.end
         _follow(self._open, filter(self._is_own, rows))
         return not self._open

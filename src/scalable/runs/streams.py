@@ -118,13 +118,15 @@ class StoredRows(Sequence[Row]):
 
     def __init__(
         self,
-        path: Path,
+        directory: Path,
+        stream: str,
         begin: int = 0,
         *,
         keep: Callable[[Row], bool] | None = None,
         complete: bool = False,
     ) -> None:
-        self._path, self.begin, self._keep = path, begin, keep
+        path = self._path = stream_path(directory, stream)
+        self.begin, self._keep = begin, keep
         self._malformed: int | None = None
         self.size = self.end = begin
         with self._reading(), suppress(FileNotFoundError), open_regular(path) as file:

@@ -140,7 +140,7 @@ def test_an_interrupted_run_says_so_with_what_is_known(tmp_path):
     interrupted = replace(
         record(status="interrupted"),
         run={**RUN, "ended_at": None},
-        artifacts=StoredRows(tmp_path / "artifacts.jsonl"),
+        artifacts=StoredRows(tmp_path, "artifacts"),
     )
     text = str(report_on(interrupted))
     assert "Status:   interrupted (its process stopped without closing the run; " in text

@@ -11,8 +11,7 @@ from made_runs import RUN_ID, START, call, made_record
 from scalable.palette import LIGHT
 from scalable.runs.reading import RunRecord
 from scalable.runs.report.run_report import report_on
-from scalable.runs.report.timeline import COLUMNS, ROWS, SHADES, SINGLE_CALLS
-from scalable.runs.report.usage import POINTS
+from scalable.runs.report.usage import COLUMNS, POINTS, ROWS, SHADES, SINGLE_CALLS
 
 
 def data_of(page):

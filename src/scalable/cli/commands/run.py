@@ -35,7 +35,7 @@ from scalable.runs.overview import LATEST
 from scalable.runs.reading import RunPart, read_run
 from scalable.runs.report.plans import after_startup
 from scalable.runs.report.run_report import RunReport, report_on
-from scalable.runs.streams import StoredRows, stream_path
+from scalable.runs.streams import StoredRows
 from scalable.session.progress import Display, LiveDisplay
 from scalable.session.request import Request
 from scalable.units import format_duration
@@ -426,7 +426,7 @@ def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
     """Return a run's rows about cached results, or those of ``part`` if it belongs to the run."""
     if part is not None and run == part.path:
         return part.read().remembered
-    return StoredRows(stream_path(run, "remembered"))
+    return StoredRows(run, "remembered")
 
 
 def _report_of(part: RunPart, status: EndStatus, code: int) -> RunReport:

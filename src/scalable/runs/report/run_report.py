@@ -25,7 +25,6 @@ from scalable.runs.calls import Chain, Presence, RecordedTasks, Span, presences
 from scalable.runs.failed import FailureCause, cut, first_line
 from scalable.runs.reading import RunRecord
 from scalable.runs.report.comparison import Comparison, compare_with_plan, compared
-from scalable.runs.report.timeline import make_timeline
 from scalable.runs.report.usage import (
     LONGEST_NAME,
     POOLS_OF_RUN,
@@ -33,6 +32,7 @@ from scalable.runs.report.usage import (
     advise,
     charts_of,
     decisions_of_run,
+    make_timeline,
     pool_uses,
     task_rows,
 )

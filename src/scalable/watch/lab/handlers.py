@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -123,22 +122,6 @@ class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
         self.finish({"message": str(error), "reason": "", "traceback": ""})
 
 
-def _passed_on(method: str) -> Callable[..., Awaitable[None]]:
-    """Return the method of the handler for one method of HTTP: the pages of ours are read-only."""
-
-    async def handle(self: PageHandler, cluster_id: str, proxied_path: str) -> None:
-        if not await self._is_ours(cluster_id):
-            await getattr(DaskDashboardHandler, method)(self, cluster_id, proxied_path)
-            return
-        if method not in ("http_get", "head"):
-            raise web.HTTPError(405, "the pages of a cluster are read-only")
-        assert self._page is not None
-        # DaskDashboardHandler.proxy takes the id of a cluster in Dask's list instead.
-        await ProxyHandler.proxy(self, self._page.host, self._page.port, proxied_path)
-
-    return handle
-
-
 class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
     """Pages of a cluster's scheduler, below the address of Jupyter's server."""
 
@@ -159,9 +142,16 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         self.rewrite_response = (_without_cookies,)
         return True
 
-    http_get, head, post, put, delete, patch, options = map(
-        _passed_on, ("http_get", "head", "post", "put", "delete", "patch", "options")
-    )
+    async def proxy(self, cluster_id: str, proxied_path: str) -> None:
+        """Answer a request of any method. The pages of our clusters are read-only."""
+        if not await self._is_ours(cluster_id):
+            await super().proxy(cluster_id, proxied_path)
+            return
+        if self.request.method not in ("GET", "HEAD"):
+            raise web.HTTPError(405, "the pages of a cluster are read-only")
+        assert self._page is not None
+        # DaskDashboardHandler.proxy takes the id of a cluster in Dask's list instead.
+        await ProxyHandler.proxy(self, self._page.host, self._page.port, proxied_path)
 
     async def open(self, cluster_id: str, proxied_path: str) -> None:
         if not await self._is_ours(cluster_id):
