@@ -33,9 +33,9 @@ BUDGETS = {
     "records": (1_012, 6),
     "runs": (3_779, 14),
     "scaling": (2_666, 13),
-    "scheduler": (6_533, 18),
+    "scheduler": (6_517, 18),
     "session": (2_082, 7),
-    "views": (3_469, 13),
+    "views": (3_464, 13),
     "watch": (1_997, 8),
     "worker": (3_260, 14),
 }

@@ -27,7 +27,7 @@ from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.cluster_state import ClusterState
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.explaining import Explainer, TaskViews, WaitingTasks
+from scalable.scheduler.explaining import TaskViews, WaitingTasks
 from scalable.scheduler.managers import LEASE_S
 from scalable.scheduler.overviews import Overviews, worker_rows
 from scalable.scheduler.retrying import Retrying
@@ -58,13 +58,12 @@ class Controller(ClusterState, SchedulerPlugin):
         self.overviews = Overviews(self)
         #: Scales the adaptive pools.
         self.adaptation = Adaptation(self)
-        self._explainer = Explainer(self, self.overviews)
-        self._waiting = WaitingTasks(self._explainer)
+        self._waiting = WaitingTasks(self, self.overviews)
         self.event_listeners.append(self._waiting.event)
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
             retrying.may_have_workers = self.may_have_workers
         self._versions = WorkerVersions()
-        TaskViews(self._explainer)
+        TaskViews(self, self.overviews)
         self._offer_handlers()
         # Clients check this entry before they call a handler, because a scheduler logs a traceback
         # when a client calls a handler that does not exist.

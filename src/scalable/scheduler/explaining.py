@@ -69,13 +69,6 @@ SHOWN_RUNNING = 20
 _ORDER = ("failed", "needs", "no-worker", "lost", "assigned", "running")
 
 
-def asked_tag(task: TaskState, pools: Mapping[str, Any]) -> str:
-    """Return the tag of a task's pool, or the first resource that it requires."""
-    asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
-    asked += [str(resource) for resource in task.resource_restrictions or ()]
-    return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
-
-
 def _capacity(worker: WorkerState, tag: str) -> int:
     return int(worker.resources.get(tag, 0)) if tag else worker.nthreads
 
@@ -128,18 +121,14 @@ _ON_WORKER = {
 TURN_S = 0.005
 
 
-class Pace:
-    """Divides a long computation into turns of ``turn_s`` seconds in the event loop."""
-
-    def __init__(self, turn_s: float = TURN_S) -> None:
-        self._turn_s = turn_s
-        self._began = time.monotonic()
-
-    async def cooperative_yield(self) -> None:
-        """Yield to other coroutines if this one has run for long enough."""
-        if time.monotonic() - self._began >= self._turn_s:
+async def in_turns(items: Iterable[_T], turn_s: float = TURN_S) -> AsyncIterator[_T]:
+    """Yield items, and let other coroutines run every ``turn_s`` seconds."""
+    began = time.monotonic()
+    for item in items:
+        if time.monotonic() - began >= turn_s:
             await asyncio.sleep(0)
-            self._began = time.monotonic()
+            began = time.monotonic()
+        yield item
 
 
 def _alike(task: TaskState) -> tuple[Any, ...]:
@@ -155,12 +144,20 @@ def _alike(task: TaskState) -> tuple[Any, ...]:
 
 
 class Explainer:
-    """Explains the pools and tasks of one cluster."""
+    """Explains the pools and tasks of one cluster, as it is at the moment of one question."""
 
-    def __init__(self, cluster: ClusterState, overviews: Overviews) -> None:
-        self._cluster, self.scheduler = cluster, cluster.scheduler
-        self.overviews, self.log = overviews, TaskLog.of(cluster.scheduler)
-        offer(cluster.scheduler, {Handler.EXPLAIN: self.explain})
+    def __init__(
+        self,
+        cluster: ClusterState,
+        overviews: Overviews,
+        cluster_name: str = "",
+        statuses: Mapping[str, PoolStatus] | None = None,
+    ) -> None:
+        self._cluster, self._scheduler = cluster, cluster.scheduler
+        self._overviews, self._log = overviews, TaskLog.of(cluster.scheduler)
+        self._name = cluster_name or getattr(cluster.scheduler, "cluster_name", "")
+        self._statuses = cluster.pools() if statuses is None else statuses
+        self._pools: dict[str, PoolFacts] = {}
 
     async def explain(
         self,
@@ -168,45 +165,40 @@ class Explainer:
         key: Any = None,
         name: str | None = None,
         in_client: Mapping[str, Any] | None = None,
-        cluster: str = "",
-    ) -> dict[str, Any]:
-        """Return :meth:`Explanations.to_dict`, by default for all pools and unfinished tasks.
+    ) -> Explanations:
+        """Return explanations, by default of all pools and unfinished tasks.
         ``name`` is a tag, a key, a unique prefix of a key, or a task name. ``in_client`` has
         ``key``, ``tag`` and ``before`` of a task that is queued in its client.
         """
-        statuses, pace = self._cluster.pools(), Pace()
-        cluster = cluster or getattr(self.scheduler, "cluster_name", "")
         if name is not None:
-            tag, key = await self._meant(name, statuses, pace)
+            tag, key = await self._meant(name)
         if in_client is not None:
             of, before = str(in_client["tag"]), int(in_client["before"])
-            called, pool = str(in_client["key"]), self.pool(of, statuses)
-            found = [TaskFacts(called, called, of, "backlog", before=before, pool=pool)]
-        elif key is not None:
-            found = [await self._task(key, statuses)]
-        if in_client is not None or key is not None:
-            return Explanations(tasks=_explained(found, cluster)).to_dict()
-        tags = [tag] if tag is not None else [t for t in statuses if t] or [UNTAGGED]
-        pools, counted_by = dict[str, PoolFacts](), self.overviews.present(0.0).pools
-        for each in tags:
-            await pace.cooperative_yield()
+            called = str(in_client["key"])
+            waits = TaskFacts(called, called, of, "backlog", before=before, pool=self.pool(of))
+            return Explanations(tasks=self._explained(waits))
+        if key is not None:
+            return Explanations(tasks=self._explained(await self._task(key)))
+        tags = [tag] if tag is not None else [t for t in self._statuses if t] or [UNTAGGED]
+        counted_by, told = self._overviews.present(0.0).pools, list[Explanation]()
+        async for each in in_turns(tags):
             queued = counted_by[each].queued if each in counted_by else 0
-            pools[each] = replace(self.pool(each, statuses), queued=queued)
-        told = [said.explain_pool(replace(pools[each], cluster_name=cluster)) for each in tags]
-        found = await self._groups(statuses, tag, pace, pools)
-        return Explanations(tuple(told), _explained(found, cluster)).to_dict()
+            self._pools[each] = replace(self.pool(each), queued=queued)
+            told.append(said.explain_pool(self._pools[each]))
+        return Explanations(tuple(told), self._explained(*await self._groups(tag)))
 
-    async def _meant(
-        self, name: str, statuses: Mapping[str, PoolStatus], pace: Pace
-    ) -> tuple[str | None, Any]:
+    def _explained(self, *facts: TaskFacts) -> tuple[Explanation, ...]:
+        named = (replace(each, cluster_name=self._name) for each in facts)
+        return tuple(map(said.explain_task, named))
+
+    async def _meant(self, name: str) -> tuple[str | None, Any]:
         """Resolve a name to a tag or a key. The other element is None."""
-        if name in statuses:
+        if name in self._statuses:
             return name, None
-        if name in self.scheduler.tasks:
+        if name in self._scheduler.tasks:
             return None, name
         by_key, by_name = list[TaskState](), list[TaskState]()  # bundles, too
-        for key, task in list(self.scheduler.tasks.items()):
-            await pace.cooperative_yield()
+        async for key, task in in_turns(list(self._scheduler.tasks.items())):
             if means_key(name, str(key)):
                 by_key.append(task)
             elif name_of(task) == name:
@@ -219,12 +211,12 @@ class Explainer:
 
     # One task -----------------------------------------------------------------------------------
 
-    async def _task(self, key: Any, statuses: Mapping[str, PoolStatus]) -> TaskFacts:
-        task = self.scheduler.tasks.get(key)
+    async def _task(self, key: Any) -> TaskFacts:
+        task = self._scheduler.tasks.get(key)
         if task is None:
-            return self._forgotten(str(key), statuses)
+            return self._forgotten(str(key))
         state, lends = (await self._states([task])).get(key, ("", False))
-        facts = self.task(task, statuses)
+        facts = self.task(task)
         if task.state != "processing":
             return facts
         exact = _ON_WORKER.get(state, facts.state)
@@ -235,22 +227,23 @@ class Explainer:
             return replace(facts, pool=await self._with_holders(facts.pool))
         return facts
 
-    def _forgotten(self, name: str, tags: Iterable[str]) -> TaskFacts:
+    def _forgotten(self, name: str) -> TaskFacts:
         """Return the facts about tasks without futures by their key, key prefix or task name."""
-        failures = self.overviews.recent.failures()
+        failures = self._overviews.recent.failures()
         rows = [row for row in failures if (row.get("details") or {}).get("task_id")]
         found = failed_tasks_named(name, rows, time.time())
         if found is not None:
             return found
-        known = [*filter(None, tags), *(task.name for task in self.overviews.present().tasks)]
-        known += getattr(self.scheduler, "tags_of_tasks", None) or ()
+        known = [tag for tag in self._statuses if tag]
+        known += [task.name for task in self._overviews.present().tasks]
+        known += getattr(self._scheduler, "tags_of_tasks", None) or ()
         known += [str(row["details"]["task_name"]) for row in rows]
         close = difflib.get_close_matches(name, dict.fromkeys(known), 2)
         return TaskFacts(name, name, UNTAGGED, "unknown", close=tuple(close))
 
     async def _with_holders(self, pool: PoolFacts) -> PoolFacts:
         """Mark the running tasks that hold their slots while waiting for other tasks."""
-        tasks = (self.scheduler.tasks.get(each.key) for each in pool.running)
+        tasks = (self._scheduler.tasks.get(each.key) for each in pool.running)
         parents = [t for t in tasks if t is not None and self._children_of(t.key)]
         on = await self._states(parents)
         holding = {str(key) for key, (_, lends) in on.items() if not lends}
@@ -269,85 +262,76 @@ class Explainer:
         return {key: each for answer in answers for key, each in answer.items()}
 
     async def _ask(self, worker: Any, keys: list[Any]) -> dict[Any, tuple[str, bool]]:
-        answer = await _answered(worker, ask_task_states(self.scheduler, worker, keys))
+        answer = await _answered(worker, ask_task_states(self._scheduler, worker, keys))
         return {} if answer is None else answer[1]
 
     # Many tasks ---------------------------------------------------------------------------------
 
-    async def _groups(
-        self,
-        statuses: Mapping[str, PoolStatus],
-        tag: str | None,
-        pace: Pace,
-        pools: dict[str, PoolFacts],
-    ) -> list[TaskFacts]:
+    async def _groups(self, tag: str | None) -> list[TaskFacts]:
         """Return the facts about the unfinished tasks of one pool or of all, grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
-        async for task in self._queued(pace):
-            call = self.log.call(task.key)
+        async for task in self._queued():
+            call = self._log.call(task.key)
             same = call.held is None, *_alike(task)
             # The last stands for all, because the first ones may start while this yields turns.
             # A bundle counts as its tasks.
             groups[same] = task, groups.get(same, (task, 0))[1] + call.calls
         found = list[TaskFacts]()
-        for (_, state, *_), (task, count) in groups.items():
-            if task.state != state or (tag is not None and asked_tag(task, statuses) != tag):
+        async for (_, state, *_), (task, count) in in_turns(groups.items()):
+            if task.state != state or tag not in (None, self._tag(task)):
                 continue
-            await pace.cooperative_yield()
-            facts = replace(self.task(task, statuses, pools), count=count)
+            facts = replace(self.task(task), count=count)
             if count > 1:  # the tasks ahead of this one are not those ahead of the others
                 facts = replace(facts, before=0, first=())
             found.append(facts)
             if len(found) == SHOWN_GROUPS:
                 break
-        await pace.cooperative_yield()
-        for of, pool in pools.items():
-            for name, count in backlog_of(self.scheduler, of).items():
+        await asyncio.sleep(0)
+        for of, pool in self._pools.items():
+            for name, count in backlog_of(self._scheduler, of).items():
                 found.append(TaskFacts(name, name, of, "backlog", count=count, pool=pool))
-        return [*found, *self._blocked(statuses, tag, pools)]
+        return [*found, *self._blocked(tag)]
 
-    async def _queued(self, pace: Pace) -> AsyncIterator[TaskState]:
+    async def _queued(self) -> AsyncIterator[TaskState]:
         """Yield at most ``LOOKED_TASKS`` queued tasks, starting with those without a worker."""
-        nowhere, queued = list(self.scheduler.unrunnable), self.scheduler.queued
+        nowhere, queued = list(self._scheduler.unrunnable), self._scheduler.queued
         ready = list(islice(chain(nowhere, queued), LOOKED_TASKS))
         left = LOOKED_TASKS - len(ready)
-        for task in ready:
-            await pace.cooperative_yield()
+        async for task in in_turns(ready):
             if task.state in ("no-worker", "queued"):
                 yield task
-        for worker in list(self.scheduler.workers.values()):
+        async for worker in in_turns(list(self._scheduler.workers.values())):
             if left <= 0 or not worker.processing:
                 continue
             running = {task for task, _ in running_tasks(worker)}
             assigned = list(islice(worker.processing, left))
             left -= len(assigned)
-            for task in assigned:
-                await pace.cooperative_yield()
+            async for task in in_turns(assigned):
                 if task.processing_on is worker and task not in running:
                     yield task
 
-    def _blocked(
-        self, statuses: Mapping[str, PoolStatus], tag: str | None, pools: dict[str, PoolFacts]
-    ) -> list[TaskFacts]:
-        counts = counts_of_waiting(self.scheduler)
+    def _blocked(self, tag: str | None) -> list[TaskFacts]:
+        counts = counts_of_waiting(self._scheduler)
         found: dict[str, TaskState] = {}
-        for task in islice(self.scheduler.tasks.values(), LOOKED_TASKS) if counts else ():
+        for task in islice(self._scheduler.tasks.values(), LOOKED_TASKS) if counts else ():
             if task.state == "waiting" and task.prefix.name in counts:
                 found.setdefault(task.prefix.name, task)
                 if len(found) == min(len(counts), SHOWN_GROUPS):
                     break
         return [
-            replace(self.task(task, statuses, pools), count=counts[prefix])
+            replace(self.task(task), count=counts[prefix])
             for prefix, task in found.items()
-            if tag is None or asked_tag(task, statuses) == tag
+            if tag in (None, self._tag(task))
         ]
 
     # Facts about pools ----------------------------------------------------------------------------
 
-    def pool(self, tag: str, pools: Mapping[str, PoolStatus]) -> PoolFacts:
+    def pool(self, tag: str) -> PoolFacts:
         """Return the facts about a pool, which may be unknown."""
-        cluster, scheduler, now = self._cluster, self.scheduler, time.monotonic()
-        status = pools.get(tag)
+        if tag in self._pools:  # otherwise slow: it reads all workers of the pool
+            return self._pools[tag]
+        cluster, scheduler, now = self._cluster, self._scheduler, time.monotonic()
+        pools, status = self._statuses, self._statuses.get(tag)
         managers = [m for m in cluster.managers if tag in m.attachment.pools or tag in m.report]
         workers = cluster.workers(tag, pools)
         if not workers and tag == UNTAGGED:
@@ -367,8 +351,7 @@ class Explainer:
         decision = None if adaptive is None else adaptive.decision
         starts = cluster.starts[tag]
         expected = [Starting(**m.attachment.starting).startup_s for m in managers]
-        name = getattr(scheduler, "cluster_name", "")
-        return PoolFacts(
+        self._pools[tag] = PoolFacts(
             tag=tag,
             known_tags=tuple(sorted(pools)),
             status=status,
@@ -384,8 +367,8 @@ class Explainer:
             held=cluster.demand.held,
             way_out=cluster.demand.way_out,
             ending=cluster.ending,
-            cluster_name=name,
-            detached=bool(name),
+            cluster_name=self._name,
+            detached=bool(getattr(scheduler, "cluster_name", "")),
             wanted_in_all=sum(pool.wanted for pool in pools.values()),
             # Each of several managers has a target with its own limit.
             max_workers=(
@@ -400,6 +383,7 @@ class Explainer:
             slots=sum(_capacity(ws, tag) for ws in working),
             running=running,
         )
+        return self._pools[tag]
 
     def _load(self, workers: list[WorkerState], tag: str) -> tuple[int, tuple[SlotHolder, ...]]:
         """Return a pool's taken slots, and the tasks that take them."""
@@ -432,36 +416,33 @@ class Explainer:
 
     # Facts about tasks ----------------------------------------------------------------------------
 
-    def task(  # noqa: PLR0911 - a list of cases
-        self,
-        task: TaskState,
-        statuses: Mapping[str, PoolStatus],
-        pools: dict[str, PoolFacts] | None = None,
-    ) -> TaskFacts:
-        """Return the facts about a task. ``pools`` keeps the facts about pools for other tasks."""
-        call, tag = self.log.call(task.key), asked_tag(task, statuses)
+    def _tag(self, task: TaskState) -> str:
+        """Return the tag of a task's pool, or the first resource that it requires."""
+        asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
+        asked += [str(resource) for resource in task.resource_restrictions or ()]
+        first = next(filter(None, asked), UNTAGGED)
+        return next((tag for tag in asked if tag and tag in self._statuses), first)
+
+    def task(self, task: TaskState) -> TaskFacts:  # noqa: PLR0911 - a list of cases
+        """Return the facts about a task."""
+        call, tag = self._log.call(task.key), self._tag(task)
         bundle = 0 if call.bundle is None else call.calls
         told = TaskFacts(str(task.key), name_of(task), tag, "", bundle=bundle)
         if task.state in ("waiting", "released") and task.waiting_on:
             return replace(told, state="needs", **self._needs(task))
         if task.state in ("memory", "erred", "forgotten"):
             return self._ended(task, told)
-        if pools is None or tag not in pools:  # slow: it reads all workers of the pool
-            pools = {} if pools is None else pools
-            pools[tag] = self.pool(tag, statuses)
-        told = replace(told, pool=pools[tag])
+        told = replace(told, pool=self.pool(tag))
         if task.state == "no-worker" and call.held is not None:
             return replace(told, state="backoff", next_try=call.held.next_try())
         if task.state not in ("queued", "processing"):
-            since = self.scheduler.unrunnable.get(task)
+            since = self._scheduler.unrunnable.get(task)
             since_s = None if since is None else time.monotonic() - since
-            return replace(
-                told, state="no-worker", ask=self._unmet(task, statuses), since_s=since_s
-            )
+            return replace(told, state="no-worker", ask=self._unmet(task), since_s=since_s)
         ready_s = None if call.ready_at is None else max(0.0, time.time() - call.ready_at)
         told = replace(told, since_s=ready_s, parent=self._parent(call.parent))
         if (worker := task.processing_on) is None:
-            return replace(told, state="queued", **_before(task, self.scheduler.queued))
+            return replace(told, state="queued", **_before(task, self._scheduler.queued))
         told, running = replace(told, worker=str(worker.name)), dict(running_tasks(worker))
         if (since_s := running.get(task)) is not None:
             left_s = self._left_s(task, since_s)
@@ -475,9 +456,10 @@ class Explainer:
         child = str(children[0]) if children else ""
         return replace(told, state="running", children=len(children), child=child)
 
-    def _unmet(self, task: TaskState, pools: Mapping[str, Any]) -> UnmetNeed:
+    def _unmet(self, task: TaskState) -> UnmetNeed:
         """Return the requirements of a task that no worker meets."""
-        scheduler, asked = self.scheduler, task.resource_restrictions or {}
+        scheduler, asked = self._scheduler, task.resource_restrictions or {}
+        pools = self._statuses
         able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
         tags = tuple(tag for tag in asked if tag in pools)
         named = set() if task.loose_restrictions else task.worker_restrictions or set()
@@ -488,7 +470,7 @@ class Explainer:
             r for r in asked if r not in pools and r != tag and not scheduler.resources.get(r)
         ]
         return UnmetNeed(
-            slots=max(1, slots_of(asked, asked_tag(task, pools))),
+            slots=max(1, slots_of(asked, self._tag(task))),
             not_offered=tuple(sorted(map(str, others))),
             apart=tags if len(tags) > 1 and not able else (),
             restricted_to=tuple(sorted(named)),
@@ -503,7 +485,7 @@ class Explainer:
         return {"needs": tuple(found[:SHOWN_NEEDED]), "needed": len(needed)}
 
     def _ended(self, task: TaskState, told: TaskFacts) -> TaskFacts:
-        row = self.log.profile(task.key)
+        row = self._log.profile(task.key)
         if row is not None:
             since_s = max(0.0, time.time() - row["timestamp"])
             told = replace(told, since_s=since_s, worker=str(row["worker"] or ""))
@@ -514,7 +496,7 @@ class Explainer:
     def _failure(self, task: TaskState) -> Failure:
         failed = FailedTask(task)
         error, message = failure_in({"exception_text": failed.error})
-        workers = self.scheduler.workers
+        workers = self._scheduler.workers
         names = [str(workers[w].name) if w in workers else w for w in failed.workers]
         if len(message) > LONGEST_MESSAGE:
             message = f"{message[:LONGEST_MESSAGE]}..."
@@ -528,12 +510,12 @@ class Explainer:
         )
 
     def _parent(self, key: Any) -> str:
-        task = None if key is None else self.scheduler.tasks.get(key)
+        task = None if key is None else self._scheduler.tasks.get(key)
         return str(key) if task is not None and task.state == "processing" else ""
 
     def _children_of(self, key: Any) -> list[TaskState]:
         """Return the unfinished tasks that a task has submitted."""
-        call, tasks = self.log.find(key), self.scheduler.tasks
+        call, tasks = self._log.find(key), self._scheduler.tasks
         found = [tasks[k] for k in (call and call.children) or () if k in tasks]
         return [t for t in found if t.state not in ("memory", "erred", "forgotten", "released")]
 
@@ -545,10 +527,6 @@ async def _answered(worker: WorkerState, asked: Awaitable[_T]) -> _T | None:
     except (OSError, TimeoutError, AttributeError) as error:
         logger.debug("worker %s sends no report on its tasks: %r", worker.name, error)
         return None
-
-
-def _explained(facts: Iterable[TaskFacts], cluster: str) -> tuple[Explanation, ...]:
-    return tuple(said.explain_task(each.of_cluster(cluster)) for each in facts)
 
 
 # Forgotten tasks ----------------------------------------------------------------------------------
@@ -611,12 +589,17 @@ class _ResultMapping:
 
 
 class TaskViews:
-    """Builds views of the tasks of one cluster. Nothing is unpickled and no user code runs."""
+    """Answers questions about one cluster's tasks. Nothing is unpickled, no user code runs."""
 
-    def __init__(self, explainer: Explainer) -> None:
-        self._scheduler, self._explainer = explainer.scheduler, explainer
-        self._log, self._recent = explainer.log, explainer.overviews.recent
-        offer(self._scheduler, {Handler.CALL: self.call})
+    def __init__(self, cluster: ClusterState, overviews: Overviews) -> None:
+        self._scheduler, self._log = cluster.scheduler, TaskLog.of(cluster.scheduler)
+        self._cluster, self._overviews = cluster, overviews
+        offer(self._scheduler, {Handler.EXPLAIN: self.explain, Handler.CALL: self.call})
+
+    async def explain(self, *, cluster: str = "", **asked: Any) -> dict[str, Any]:
+        """Return :meth:`Explainer.explain` as plain values, with hints for a named cluster."""
+        explainer = Explainer(self._cluster, self._overviews, cluster)
+        return (await explainer.explain(**asked)).to_dict()
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
         """Return the view of a task, as :meth:`TaskView.to_dict` does.
@@ -626,7 +609,7 @@ class TaskViews:
         notes: list[str] = []
         found = {"key": key[:LONGEST_KEY], "position": position, **self._measured(task, key)}
         if task is not None:
-            (told,) = (await self._explainer.explain(key=task.key))["tasks"]
+            (told,) = (await self.explain(key=task.key))["tasks"]
             found |= {name: told[name] for name in ("state", "sentence", "advice")}
             found |= self._known(task, notes)
         elif found.get("state") is None:
@@ -708,7 +691,7 @@ class TaskViews:
         return told
 
     def _failure(self, key: str, position: int | None) -> dict[str, Any] | None:
-        for row in self._recent.failures():
+        for row in self._overviews.recent.failures():
             details: Mapping[str, Any] = row.get("details") or {}
             if details.get("task_id") != key or details.get("position") != position:
                 continue
@@ -754,8 +737,8 @@ class _Told:
 class WaitingTasks:
     """Logs why tasks wait, and fails tasks that can never run."""
 
-    def __init__(self, explainer: Explainer) -> None:
-        self.scheduler, self._explainer = explainer.scheduler, explainer
+    def __init__(self, cluster: ClusterState, overviews: Overviews) -> None:
+        self.scheduler, self._cluster, self._overviews = cluster.scheduler, cluster, overviews
         self._silent: set[str] = set()
         self._said_at: dict[str, float] = {}
         self._told: dict[str, _Told] = {}
@@ -778,12 +761,14 @@ class WaitingTasks:
         self._said_at = {about: at for about, at in told if now - at < REPEAT_WORD_S}
         if not groups:
             self._told.clear()
-        known, said_of = dict[str, PoolFacts](), dict[str, tuple[said.Cause, list[TaskState]]]()
+            return
+        explainer = Explainer(self._cluster, self._overviews, statuses=pools)
+        said_of = dict[str, tuple[said.Cause, list[TaskState]]]()
         for tasks in groups.values():
             since = self.scheduler.unrunnable.get(tasks[-1])
             if since is None or now - since < WAIT_BEFORE_WORD_S:
                 continue
-            facts = self._explainer.task(tasks[0], pools, known)
+            facts = explainer.task(tasks[0])
             if facts.state != "no-worker":
                 continue
             is_tagged = (tasks[0].annotations or {}).get(TAG_ANNOTATION) is not None

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from scalable.errors import ClusterError, NoWorkersError
 from scalable.harmless import short_name
@@ -294,11 +294,6 @@ class TaskFacts:
     cluster_name: str = ""
     #: Facts about the pool of its tag, or None where they do not matter.
     pool: PoolFacts | None = None
-
-    def of_cluster(self, name: str) -> Self:
-        """Return the facts with the cluster's name for the commands in hints."""
-        pool = self.pool and replace(self.pool, cluster_name=name)
-        return replace(self, cluster_name=name, pool=pool)
 
     def details(self) -> dict[str, Any]:
         """Return the facts as plain JSON values, without those about the pool."""

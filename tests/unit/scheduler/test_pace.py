@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from scalable.scheduler.explaining import Pace
+from scalable.scheduler.explaining import in_turns
 
 
 @pytest.mark.parametrize(("turn_s", "others"), [(0.0, 10), (math.inf, 0)])
@@ -18,8 +18,6 @@ async def test_others_have_their_turn_when_a_turn_has_lasted_long_enough(turn_s,
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(other())
-    pace = Pace(turn_s)
-    for _ in range(10):
-        await pace.cooperative_yield()
+    assert [item async for item in in_turns(range(10), turn_s)] == [*range(10)]
     beside.cancel()
     assert len(turns) == others

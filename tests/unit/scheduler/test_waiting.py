@@ -11,7 +11,7 @@ def test_what_was_said_is_remembered_only_as_long_as_it_is_not_repeated():
     scheduler = SimpleNamespace(
         workers={}, unrunnable={}, queued=[], log_event=lambda topic, event: events.append(event)
     )
-    waiting = WaitingTasks(SimpleNamespace(scheduler=scheduler))
+    waiting = WaitingTasks(SimpleNamespace(scheduler=scheduler), None)
     now = time.monotonic()
     waiting._say("tcp://gone:1", "calls wait", [], now - REPEAT_WORD_S)
     waiting._say("tcp://gone:2", "calls wait", [], now)
@@ -22,7 +22,7 @@ def test_what_was_said_is_remembered_only_as_long_as_it_is_not_repeated():
 def test_workers_without_heartbeats_are_named_once_and_together(caplog):
     workers = {n: SimpleNamespace(name=f"a-{n}", last_seen=time.time()) for n in range(5000)}
     scheduler = SimpleNamespace(workers=workers, unrunnable={}, queued=[])
-    waiting = WaitingTasks(SimpleNamespace(scheduler=scheduler))
+    waiting = WaitingTasks(SimpleNamespace(scheduler=scheduler), None)
     for silent in range(40):  # 5,000 workers send one every 26 s
         workers[silent].last_seen -= 40
     waiting.look({})
@@ -40,5 +40,5 @@ def test_workers_without_heartbeats_are_named_once_and_together(caplog):
 def test_few_workers_without_heartbeats_are_named_soon(caplog):
     workers = {1: SimpleNamespace(name="a-1", last_seen=time.time() - SILENT_S - 5)}
     scheduler = SimpleNamespace(workers=workers, unrunnable={}, queued=[])
-    WaitingTasks(SimpleNamespace(scheduler=scheduler)).look({})
+    WaitingTasks(SimpleNamespace(scheduler=scheduler), None).look({})
     assert "of a-1: stopped" in caplog.text

@@ -160,9 +160,14 @@ def test_a_full_pool_that_does_not_grow_says_which_count_to_set():
     assert "at most 3 workers: enough" in explain_pool(growing).advice
 
 
+def of_climate(facts):
+    pool = facts.pool and replace(facts.pool, cluster_name="climate")
+    return replace(facts, cluster_name="climate", pool=pool)
+
+
 def test_advice_for_a_shell_is_made_of_commands():
     def advice(facts):
-        return explain_task(facts.of_cluster("climate")).advice
+        return explain_task(of_climate(facts)).advice
 
     assert advice(no_worker(empty())) == "start some with `scalable scale climate a=1`"
     again = advice(no_worker(empty(wanted=1, reason="no image")))
@@ -181,8 +186,8 @@ def test_advice_for_a_shell_is_made_of_commands():
 
 def test_only_a_detached_cluster_is_resumed():
     lost = no_worker(empty(managers=managers("lost", 90.0)))
-    assert explain_task(lost.of_cluster("climate")).advice == ""
-    detached = replace(lost, pool=replace(lost.pool, detached=True)).of_cluster("climate")
+    assert explain_task(of_climate(lost)).advice == ""
+    detached = of_climate(replace(lost, pool=replace(lost.pool, detached=True)))
     assert explain_task(detached).advice == "`scalable manager restart climate` starts it again"
 
 
