@@ -33,10 +33,10 @@ BUDGETS = {
     "records": (1_012, 6),
     "runs": (3_779, 14),
     "scaling": (2_666, 13),
-    "scheduler": (6_517, 18),
-    "session": (2_082, 7),
-    "views": (3_464, 13),
-    "watch": (1_997, 8),
+    "scheduler": (6_513, 18),
+    "session": (2_073, 7),
+    "views": (3_465, 13),
+    "watch": (1_991, 8),
     "worker": (3_260, 14),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")

@@ -73,10 +73,6 @@ def _capacity(worker: WorkerState, tag: str) -> int:
     return int(worker.resources.get(tag, 0)) if tag else worker.nthreads
 
 
-def _offers(worker: WorkerState, resources: Mapping[str, float]) -> bool:
-    return all(worker.resources.get(name, 0) >= amount for name, amount in resources.items())
-
-
 def _before(task: TaskState, others: Iterable[TaskState]) -> dict[str, Any]:
     """Return how many of the first others go before a task, and the keys of some."""
     mine = task.priority
@@ -121,16 +117,6 @@ _ON_WORKER = {
 TURN_S = 0.005
 
 
-async def in_turns(items: Iterable[_T], turn_s: float = TURN_S) -> AsyncIterator[_T]:
-    """Yield items, and let other coroutines run every ``turn_s`` seconds."""
-    began = time.monotonic()
-    for item in items:
-        if time.monotonic() - began >= turn_s:
-            await asyncio.sleep(0)
-            began = time.monotonic()
-        yield item
-
-
 def _alike(task: TaskState) -> tuple[Any, ...]:
     """Return what tasks have in common that wait for the same reason, from what is at hand."""
     given = task.annotations or {}
@@ -156,8 +142,17 @@ class Explainer:
         self._cluster, self._scheduler = cluster, cluster.scheduler
         self._overviews, self._log = overviews, TaskLog.of(cluster.scheduler)
         self._name = cluster_name or getattr(cluster.scheduler, "cluster_name", "")
+        self._turn_began = time.monotonic()
         self._statuses = cluster.pools() if statuses is None else statuses
         self._pools: dict[str, PoolFacts] = {}
+
+    async def _in_turns(self, items: Iterable[_T]) -> AsyncIterator[_T]:
+        """Yield items, and let other coroutines run every ``TURN_S`` seconds."""
+        for item in items:
+            if time.monotonic() - self._turn_began >= TURN_S:
+                await asyncio.sleep(0)
+                self._turn_began = time.monotonic()
+            yield item
 
     async def explain(
         self,
@@ -181,7 +176,7 @@ class Explainer:
             return Explanations(tasks=self._explained(await self._task(key)))
         tags = [tag] if tag is not None else [t for t in self._statuses if t] or [UNTAGGED]
         counted_by, told = self._overviews.present(0.0).pools, list[Explanation]()
-        async for each in in_turns(tags):
+        async for each in self._in_turns(tags):
             queued = counted_by[each].queued if each in counted_by else 0
             self._pools[each] = replace(self.pool(each), queued=queued)
             told.append(said.explain_pool(self._pools[each]))
@@ -198,7 +193,7 @@ class Explainer:
         if name in self._scheduler.tasks:
             return None, name
         by_key, by_name = list[TaskState](), list[TaskState]()  # bundles, too
-        async for key, task in in_turns(list(self._scheduler.tasks.items())):
+        async for key, task in self._in_turns(list(self._scheduler.tasks.items())):
             if means_key(name, str(key)):
                 by_key.append(task)
             elif name_of(task) == name:
@@ -277,7 +272,7 @@ class Explainer:
             # A bundle counts as its tasks.
             groups[same] = task, groups.get(same, (task, 0))[1] + call.calls
         found = list[TaskFacts]()
-        async for (_, state, *_), (task, count) in in_turns(groups.items()):
+        async for (_, state, *_), (task, count) in self._in_turns(groups.items()):
             if task.state != state or tag not in (None, self._tag(task)):
                 continue
             facts = replace(self.task(task), count=count)
@@ -297,16 +292,16 @@ class Explainer:
         nowhere, queued = list(self._scheduler.unrunnable), self._scheduler.queued
         ready = list(islice(chain(nowhere, queued), LOOKED_TASKS))
         left = LOOKED_TASKS - len(ready)
-        async for task in in_turns(ready):
+        async for task in self._in_turns(ready):
             if task.state in ("no-worker", "queued"):
                 yield task
-        async for worker in in_turns(list(self._scheduler.workers.values())):
+        async for worker in self._in_turns(list(self._scheduler.workers.values())):
             if left <= 0 or not worker.processing:
                 continue
             running = {task for task, _ in running_tasks(worker)}
             assigned = list(islice(worker.processing, left))
             left -= len(assigned)
-            async for task in in_turns(assigned):
+            async for task in self._in_turns(assigned):
                 if task.processing_on is worker and task not in running:
                     yield task
 
@@ -460,7 +455,11 @@ class Explainer:
         """Return the requirements of a task that no worker meets."""
         scheduler, asked = self._scheduler, task.resource_restrictions or {}
         pools = self._statuses
-        able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
+        able = [
+            ws
+            for ws in scheduler.workers.values()
+            if all(ws.resources.get(name, 0) >= amount for name, amount in asked.items())
+        ]
         tags = tuple(tag for tag in asked if tag in pools)
         named = set() if task.loose_restrictions else task.worker_restrictions or set()
         tag = (task.annotations or {}).get(TAG_ANNOTATION)  # of a pool that does not exist

@@ -46,6 +46,7 @@ from scalable.scheduler.task_log import (
     TaskLog,
     running_tasks,
 )
+from scalable.views.cluster_text import sample_of
 
 # Latest events ------------------------------------------------------------------------------------
 
@@ -435,11 +436,7 @@ class Overviews(Listener):
 
     def sample(self) -> None:
         overview = self.present()
-        pools = {
-            tag: [p.status.wanted, p.status.running, p.used_slots, p.slots, p.queued, p.blocked]
-            for tag, p in overview.pools.items()
-        }
-        self.recent.sample({"at": round(overview.at, 3), "pools": pools})
+        self.recent.sample({"at": round(overview.at, 3), "pools": sample_of(overview.pools)})
 
     def present(self, fresh_s: float = FRESH_S) -> Overview:
         """Return an overview that is at most ``fresh_s`` seconds old."""

@@ -317,27 +317,18 @@ def watched(
             thread.join(END_S)
 
 
-class RunDisplay(Display):
-    """Display of a session's overviews by the enclosing ``scalable run``."""
-
-    def __init__(self, path: str) -> None:
-        self._file, self._session = OverviewFile(Path(path)), uuid.uuid4().hex
-
-    def update(self, overviews: Sequence[Overview]) -> None:
-        for overview in overviews:
-            with suppress(OSError):  # its reader has removed the file
-                self._file.show(self._session, overview)
-
-    def close(self) -> None:
-        """Show the last overview as that of a closed session."""
-        with suppress(OSError):  # its reader has removed the file
-            self._file.end(self._session)
-
-
 def shown_to_run(present: Callable[[], Overview | None]) -> ExitStack:
     """Show overviews to the enclosing ``scalable run``, if any, until the result is closed."""
     stack = ExitStack()
     if path := os.environ.get(settings.RUN_OVERVIEWS):
-        display = stack.enter_context(RunDisplay(path))
-        stack.enter_context(watched(present, display.update))
+        file, session = OverviewFile(Path(path)), uuid.uuid4().hex
+
+        def show(overviews: Sequence[Overview]) -> None:
+            for overview in overviews:
+                with suppress(OSError):  # its reader has removed the file
+                    file.show(session, overview)
+
+        stack.enter_context(suppress(OSError))
+        stack.callback(file.end, session)
+        stack.enter_context(watched(present, show))
     return stack

@@ -9,7 +9,7 @@ from typing import Any
 from scalable.harmless import one_line
 from scalable.model.cache_outcomes import CacheTotals
 from scalable.model.costs import CURRENCY
-from scalable.model.overview import Events, Overview, TaskCounts, TaskOverview
+from scalable.model.overview import Events, Overview, PoolOverview, TaskCounts, TaskOverview
 from scalable.units import counted, format_duration
 from scalable.views.columns import (
     LIVE,
@@ -331,6 +331,14 @@ def _rest(tasks: Sequence[TaskOverview]) -> str:
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 #: Indices of a pool's values in a sample.
 _USED, _SLOTS, _QUEUED = 2, 3, 4
+
+
+def sample_of(pools: Mapping[str, PoolOverview]) -> dict[str, list[int]]:
+    """Return the values of pools at one moment, as in the samples of :class:`Events`."""
+    return {
+        tag: [p.status.wanted, p.status.running, p.used_slots, p.slots, p.queued, p.blocked]
+        for tag, p in pools.items()
+    }
 
 
 #: Number of lines that :func:`use_lines` returns for a pool.

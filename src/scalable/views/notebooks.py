@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,10 @@ from scalable.harmless import one_line
 from scalable.model import DeploymentSpec
 from scalable.model.components import WorkerRange
 from scalable.model.overview import Events, Overview, PoolOverview
-from scalable.palette import css_variables
 from scalable.views.cluster_text import facts as facts_of
 from scalable.views.cluster_text import title
 from scalable.views.columns import parts_of, pool_reasons, tables_of
-from scalable.views.page import Piece
+from scalable.views.page import Piece, page_file
 from scalable.views.tables import Table, counts_in_words, fitted, text_table
 
 if TYPE_CHECKING:
@@ -198,15 +196,10 @@ def _template() -> Template:
         "name": lambda value: fitted(value, _NAME),
         "text": lambda value: fitted(value, _TEXT),
     }
-    return environment.from_string(_text("notebook.html"))
+    return environment.from_string(page_file("notebook.html"))
 
 
 @functools.cache
 def _style() -> str:
     """Return the rules for light and dark themes, which override the notebook's own rules."""
-    rules = _text("notebook.css").replace(".sn ", ".sn" * 3 + " ").replace("\n", "")
-    return f"{css_variables()}{rules}"
-
-
-def _text(name: str) -> str:
-    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+    return page_file("notebook.css").replace(".sn ", ".sn" * 3 + " ").replace("\n", "")

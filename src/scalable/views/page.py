@@ -24,12 +24,12 @@ Piece = dict[str, Any]
 
 @functools.cache
 def page_file(name: str) -> str:
-    """Return ``page.html``, ``page.css`` with the colours of task names, or ``page.js`` whole."""
+    """Return a file of a page or notebook: styles with the colours of task names, scripts whole."""
     static = resources.files("scalable.views") / "static"
     text = (static / name).read_text(encoding="utf-8")
     if name == "page.js":  # one module of two files
         return (static / "timeline.js").read_text(encoding="utf-8") + text
-    return css_variables() + text if name == "page.css" else text
+    return css_variables() + text if name.endswith(".css") else text
 
 
 def to_json(document: Any) -> str:

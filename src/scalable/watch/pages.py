@@ -23,13 +23,13 @@ from tornado.netutil import bind_sockets
 
 from scalable.dask_compat.scheduler_extensions import dask_metrics_handler
 from scalable.harmless import one_line
-from scalable.model.overview import Events, Overview, PoolOverview, TaskView
+from scalable.model.overview import Events, Overview, TaskView
 from scalable.palette import numbers_of
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.handlers import Handler, request
 from scalable.protocol.servers import PARAMETER, guard
 from scalable.units import format_bytes, format_duration
-from scalable.views.cluster_text import BLOCKS, facts, titled
+from scalable.views.cluster_text import BLOCKS, facts, sample_of, titled
 from scalable.views.columns import UNTAGGED_NAME, failures_by_cause, tables_of
 from scalable.views.explanation import short_key
 from scalable.views.page import failure, labelled, page_file, progress, table, to_json
@@ -100,7 +100,7 @@ def live_document(answer: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "running_shown": shown_of,
         "charts": CHARTS,
-        "sample": {tag: _sample(pool) for tag, pool in overview.pools.items()},
+        "sample": sample_of(overview.pools),
         "decisions": {**decisions, "rows": []},
     }
     changes = zip(reversed(decisions["rows"]), events.decisions, strict=True)
@@ -125,12 +125,6 @@ def _shown_of(overview: Overview) -> str:
     """Return how many running tasks are shown, such as ``50 of 120 running tasks``. "" for all."""
     told, running = len(overview.running), overview.counts.running
     return f"{told} of {running} running tasks" if told < running else ""
-
-
-def _sample(pool: PoolOverview) -> list[int]:
-    """Return a pool as in the samples of :class:`Events`."""
-    status = pool.status
-    return [status.wanted, status.running, pool.used_slots, pool.slots, pool.queued, pool.blocked]
 
 
 def _grows(change: Mapping[str, Any]) -> bool:
