@@ -34,7 +34,7 @@ BUDGETS = {
     "runs": (3_779, 14),
     "scaling": (2_666, 13),
     "scheduler": (6_513, 18),
-    "session": (2_073, 7),
+    "session": (2_063, 7),
     "views": (3_465, 13),
     "watch": (1_991, 8),
     "worker": (3_260, 14),

@@ -22,7 +22,7 @@ from scalable.views.cluster_text import live_lines, progress_line
 from scalable.views.tables import fitted
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.console import Console
     from rich.text import Text
 
 logger = logging.getLogger("scalable.session")
@@ -120,8 +120,10 @@ class LiveDisplay(Display):
 
     def print(self, text: str, tail: str = "") -> None:
         """Print complete lines above the table, with their colours, then an incomplete ``tail``."""
-        self._tail = tail
-        self._draw(lambda: self._console.print(_AsItIs(text), soft_wrap=True, end=""))
+        from rich.segment import Segment, Segments
+
+        self._tail, as_it_is = tail, Segments([Segment(text)])
+        self._draw(lambda: self._console.print(as_it_is, soft_wrap=True, end=""))
 
     def close(self) -> None:
         self._overviews, self._tail = (), ""
@@ -152,18 +154,6 @@ class LiveDisplay(Display):
             except (OSError, ValueError) as error:  # the terminal is gone, or its file is closed
                 self.lives = False
                 logger.debug("progress is not shown: %s", error)
-
-
-class _AsItIs:
-    """A string that a console writes unchanged."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.segment import Segment
-
-        yield Segment(self._text)
 
 
 def _console(stream: TextIO) -> Console:
