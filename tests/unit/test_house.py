@@ -33,7 +33,7 @@ BUDGETS = {
     "records": (1_012, 6),
     "runs": (3_779, 14),
     "scaling": (2_666, 13),
-    "scheduler": (6_513, 18),
+    "scheduler": (6_511, 18),
     "session": (2_063, 7),
     "views": (3_465, 13),
     "watch": (1_991, 8),

@@ -251,14 +251,12 @@ class Explainer:
         for task in tasks:
             if task.processing_on is not None:
                 workers.setdefault(task.processing_on, []).append(task.key)
-        answers = await asyncio.gather(
-            *(self._ask(ws, keys) for ws, keys in islice(workers.items(), ASKED_WORKERS))
+        asked = (
+            _answered(ws, ask_task_states(self._scheduler, ws, keys))
+            for ws, keys in islice(workers.items(), ASKED_WORKERS)
         )
-        return {key: each for answer in answers for key, each in answer.items()}
-
-    async def _ask(self, worker: Any, keys: list[Any]) -> dict[Any, tuple[str, bool]]:
-        answer = await _answered(worker, ask_task_states(self._scheduler, worker, keys))
-        return {} if answer is None else answer[1]
+        answers = await asyncio.gather(*asked)
+        return {key: each for answer in answers if answer for key, each in answer[1].items()}
 
     # Many tasks ---------------------------------------------------------------------------------
 
