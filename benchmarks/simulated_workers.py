@@ -46,7 +46,6 @@ from scalable.protocol.operations import (
     LEFT,
     MANAGER_KEY,
     OUTCOMES,
-    PLAIN,
     RETURNED,
 )
 from scalable.worker.bundles import OVERDUE_S
@@ -200,7 +199,9 @@ class SimulatedBundle:
             numbers = list(range(self._begun, self._calls))
             yield {"op": RETURNED, **self._about, "numbers": numbers}
         now, call_s = time.time(), self._call_s
-        ended = EndedCalls([(n, n, PLAIN, 0.0, call_s, call_s) for n in range(self._begun)])
+        ended = EndedCalls()
+        ended.numbers = ended.values = list(range(self._begun))
+        ended.durations = [call_s] * self._begun
         self._counts.ran(ended.numbers, ended.durations)
         measured = None
         if self._rows:

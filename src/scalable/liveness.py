@@ -190,11 +190,10 @@ def exit_in_child(pid: int, error: BaseException | None) -> None:
     """
     if os.getpid() == pid:
         return
+    code = int(error is not None)
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    else:
-        code = int(error is not None)
-    if error is not None and not isinstance(error, SystemExit):
+    elif error is not None:
         traceback.print_exception(error)
     sys.stdout.flush()
     os._exit(code)

@@ -16,10 +16,10 @@ from scalable.providers.remote import cloud, cloud_provider, options, session_cl
 SOURCE = Path(__file__).parents[2] / "src" / "scalable"
 #: Largest number of lines and files of each package. A budget may only fall.
 BUDGETS = {
-    "base": (1_940, 14),
+    "base": (1_939, 14),
     "cache": (5_700, 15),
     "cli": (3_989, 23),
-    "client": (7_624, 18),
+    "client": (7_619, 18),
     "clusters": (4_875, 23),
     "containers": (892, 4),
     "dask_compat": (2_548, 9),

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import chain, count, repeat
+from itertools import chain, compress, count, repeat
 from typing import Any
 
 from dask.utils import funcname
@@ -74,11 +74,6 @@ class PendingCalls(ABC):
         """True if tasks may still be added. The group then stays in the backlog even if empty."""
         return True
 
-    @property
-    def takes_turns(self) -> bool:
-        """True if other groups take turns with this one, which may never become empty."""
-        return False
-
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of waiting tasks."""
@@ -88,7 +83,7 @@ class PendingCalls(ABC):
         return numbers
 
     @abstractmethod
-    def take(self, count: int) -> list[Any]:
+    def take(self, count: int) -> Sequence[Any]:
         """Remove at most ``count`` waiting tasks, and return their numbers."""
 
     @abstractmethod
@@ -258,15 +253,20 @@ _CANCELLED: Any = (bool, (), {})
 
 # Tasks of one function ----------------------------------------------------------------------------
 
-#: Result of a task that has none.
-MISSING: Any = object()
-#: Error of a task or None, and its result: a list, so that no other reference to the result exists.
-Outcome = list[Any]
 #: Number of outcomes that are not taken yet, in multiples of the tasks that keep slots busy, at
 #: which no more arguments are read.
 MOST_UNTAKEN = 4
 #: Share of the capacity that has to be free before reading continues, so that it rarely does.
 FREE = 0.25
+
+
+class Raised:
+    """Error of a task in place of its result."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 class MappedCalls(PendingCalls):
@@ -278,7 +278,7 @@ class MappedCalls(PendingCalls):
         self,
         condition: threading.Condition,
         function: Callable[..., Any],
-        rows: Sequence[tuple[Any, ...]] | None = None,
+        rows: list[tuple[Any, ...]] | None = None,
         *,
         ordered: bool = True,
     ) -> None:
@@ -286,16 +286,16 @@ class MappedCalls(PendingCalls):
         self._function = function
         #: True if there may be any number of tasks, so that nothing is kept for longer than needed.
         self._reads = rows is None
-        #: Arguments and results by number.
+        #: Arguments by number. In a dict, those of the unfinished tasks alone.
         self._arguments: Any = {} if rows is None else rows
-        self._results: Any = {} if rows is None else [MISSING] * len(rows)
-        self._errors: dict[int, BaseException] = {}
-        #: Numbers of tasks that were added, sent, settled, and whose outcomes were taken.
-        self._total = len(self._results)
-        self._begun = self._settled = self._taken = 0
-        #: Numbers in the order of arrival, or None to return outcomes in the order of the
-        #: arguments.
-        self._arrived: deque[int] | None = None if ordered else deque()
+        #: Numbers of tasks that were added, sent, and whose outcomes have become ready.
+        self._total, self._begun, self._delivered = len(self._arguments), 0, 0
+        #: Results or :class:`Raised` errors that can be taken.
+        self._ready: deque[Any] = deque()
+        #: Outcomes of tasks that follow each other, by the number of the first one, while an
+        #: earlier outcome is missing. Without order, none is missing.
+        self._early: dict[int, Sequence[Any]] = {}
+        self._ordered = ordered
         #: Number of taken outcomes at which reading continues. It is infinite while it does not
         #: wait.
         self._goes_on_at = math.inf
@@ -310,30 +310,25 @@ class MappedCalls(PendingCalls):
     def stays(self) -> bool:
         return not (self._exhausted or self.cancelled)
 
-    @property
-    def takes_turns(self) -> bool:
-        return self.stays
-
     def __len__(self) -> int:
         return 0 if self.cancelled else self._total - self._begun + len(self._again)
 
-    def take(self, count: int) -> list[int]:
+    def take(self, count: int) -> Sequence[int]:
         if self.cancelled:
             return []
-        taken = [heappop(self._again)[-1] for _ in range(min(count, len(self._again)))]
-        end = min(self._begun + count - len(taken), self._total)
-        taken.extend(range(self._begun, end))
-        self._begun = end
+        again = [heappop(self._again)[-1] for _ in range(min(count, len(self._again)))]
+        new = range(self._begun, min(self._begun + count - len(again), self._total))
+        self._begun = new.stop
         if self._goes_on_at < math.inf:
             self._wake_reader()
-        return taken
+        return [*again, *new] if again else new
 
     def function(self, number: int) -> Callable[..., Any]:
         del number
         return self._function
 
     def calls(self, numbers: Sequence[int]) -> Tasks:
-        return [self._function], [self._arguments[number] for number in numbers], None
+        return [self._function], items(self._arguments, numbers), None
 
     def settle(
         self,
@@ -341,27 +336,29 @@ class MappedCalls(PendingCalls):
         values: Sequence[Any],
         errors: Sequence[BaseException | None] | None = None,
     ) -> None:
-        results = self._results
+        if errors is not None:
+            both = zip(values, errors, strict=True)
+            values = [value if error is None else Raised(error) for value, error in both]
         with self._condition:
-            if errors is not None:  # first, because results are read without the lock
-                self._errors.update(
-                    (n, e) for n, e in zip(numbers, errors, strict=True) if e is not None
-                )
-            for number, value in zip(numbers, values, strict=True):
-                results[number] = value
             if self._reads:
                 for number in numbers:
                     del self._arguments[number]
-            if self._arrived is not None:
-                self._arrived.extend(numbers)
-            self._settled += len(numbers)
-            over = self._exhausted and self._settled == self._total
+            if not self._ordered:
+                self._early[self._delivered] = values
+            elif isinstance(numbers, range):
+                self._early[numbers.start] = values
+            else:
+                self._early.update((n, [v]) for n, v in zip(numbers, values, strict=True))
+            while following := self._early.pop(self._delivered, None):
+                self._ready.extend(following)
+                self._delivered += len(following)  # last: outcomes are taken without the lock
+            over = self._exhausted and self._delivered == self._total
             self._condition.notify_all()
         if over and self.on_end is not None:
             self.on_end(self)
 
     def is_over(self, number: int) -> bool:
-        return self.cancelled or self._results[number] is not MISSING
+        return self.cancelled or (self._reads and number not in self._arguments)
 
     def cancel(self) -> None:
         """Drop all unfinished tasks."""
@@ -371,66 +368,56 @@ class MappedCalls(PendingCalls):
 
     # For the thread that iterates ---------------------------------------------------------------
 
-    def outcomes(self, deadline: float | None = None) -> Iterator[Outcome]:
-        """Iterate over outcomes as they become available, and cancel the tasks at the end.
-        ``deadline`` is in monotonic seconds. Raises TimeoutError, or CancelledError after a cancel.
+    def outcomes(self, deadline: float | None = None, *, raises: bool = False) -> Iterator[Any]:
+        """Iterate over results and :class:`Raised` errors, and cancel the tasks at the end.
+        ``raises`` makes the first error the end. ``deadline`` is in monotonic seconds.
+        Raises TimeoutError, or CancelledError after a cancel.
         """
+        ready = self._ready
         try:
-            while not self._is_end(self._taken):
-                number = self._taken
-                # A result that has already arrived is read without the lock.
-                if self._arrived is not None or not self._is_there(number):
-                    with slot_lent(), display.waiting():
-                        awaited = self._await(number, deadline)
-                    if awaited is None:
-                        return
-                    number = awaited
-                error = self._errors.pop(number, None)
-                yield [error, self._pop(number)]
+            while ready or (not self._is_end() and self._await(deadline)):
+                if raises and type(ready[0]) is Raised:
+                    raise ready.popleft().error
+                if self._reads:
+                    taken = [ready.popleft()]  # a list, so that no other reference exists
+                    if self._taken >= self._goes_on_at:
+                        self._wake_reader()
+                    yield taken.pop()
+                else:
+                    yield ready.popleft()
         finally:
             self.cancel()
 
-    def _is_end(self, position: int) -> bool:
-        """Return whether no outcomes are left after the first ``position`` ones."""
-        if not self._exhausted or position < self._total:
+    @property
+    def _taken(self) -> int:
+        """Number of outcomes that were taken."""
+        return self._delivered - len(self._ready)
+
+    def _is_end(self) -> bool:
+        """Return whether no outcomes are left."""
+        if not self._exhausted or self._taken < self._total:
             return False
         if self.read_error is not None:
             raise self.read_error
         return True
 
-    def _is_there(self, position: int) -> bool:
-        """Return whether the task at a position exists and has finished."""
-        return position < self._total and self._results[position] is not MISSING
-
-    def _pop(self, number: int) -> Any:
-        """Remove and return the result of a task."""
-        self._taken += 1
-        if self._taken >= self._goes_on_at:
-            self._wake_reader()
-        value, self._results[number] = self._results[number], None
-        if self._reads:
-            del self._results[number]
-        return value
-
-    def _await(self, position: int, deadline: float | None) -> int | None:
-        """Wait for the next outcome, and return the number of its task, or None at the end."""
-        with self._condition:
-            while not self._is_end(position):
-                if self._arrived is not None:
-                    if self._arrived:
-                        return self._arrived.popleft()
-                elif self._is_there(position):
-                    return position
+    def _await(self, deadline: float | None) -> bool:
+        """Wait for the next outcome. Return False at the end."""
+        with slot_lent(), display.waiting(), self._condition:
+            while not self._ready:
+                if self._is_end():
+                    return False
                 if self.cancelled:
                     raise CancelledError
                 wait_until_change(self._condition, deadline)
-        return None
+        return True
 
     def collect(self) -> list[Any]:
         """Return the list of all results, or raise the error of the first failed task."""
-        if self._errors:
-            raise self._errors[min(self._errors)]
-        return self._results  # type: ignore[no-any-return]
+        for each in self._ready:
+            if type(each) is Raised:
+                raise each.error
+        return list(self._ready)
 
     # In the thread that reads -------------------------------------------------------------------
 
@@ -479,7 +466,7 @@ class MappedCalls(PendingCalls):
             row = next(rows, None)
             if row is None:
                 return False
-            self._arguments[self._total], self._results[self._total] = row, MISSING
+            self._arguments[self._total] = row
             self._total += 1  # now the task is there for other threads
             room -= 1
             wake()
@@ -511,7 +498,7 @@ class Bundle:
     #: Pending tasks from which the tasks of the bundle were taken.
     pending: PendingCalls
     #: Numbers of the tasks within ``pending``.
-    numbers: list[Any]
+    numbers: Sequence[Any]
     #: Dask futures and :class:`Reference` objects within the arguments, by key of the future. All
     #: tasks have the same, because a lost or failed one takes all tasks with it.
     references: Found = field(default_factory=dict)
@@ -521,8 +508,8 @@ class Bundle:
     suspected: bool = False
     #: Time of the latest message about the bundle, in seconds of the monotonic clock.
     heard_at: float = field(default_factory=time.monotonic)
-    #: Positions of the tasks whose outcome is not known.
-    open: set[int] = field(init=False)
+    #: A byte for each task: 1 if its outcome is not known, else 0.
+    open: bytearray = field(init=False, repr=False)
     #: The worker was asked to give back the tasks if the bundle has not started.
     withdrawn: bool = False
     #: Positions of the tasks whose results stay on the worker until they are fetched.
@@ -532,7 +519,15 @@ class Bundle:
     _positions: dict[Any, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.open = set(range(len(self.numbers)))
+        self.open = bytearray(b"\1") * len(self.numbers)
+
+    def close(self, positions: Sequence[int]) -> None:
+        """Record that the outcomes of some tasks are known, or are not waited for."""
+        if isinstance(positions, range):
+            self.open[positions.start : positions.stop] = bytes(len(positions))
+        else:
+            for position in positions:
+                self.open[position] = 0
 
     @property
     def futures(self) -> dict[Any, Future[Any]]:
@@ -562,7 +557,8 @@ class Bundle:
 
     def left(self) -> list[int]:
         """Return the positions of the tasks that a caller still waits for."""
-        return sorted(p for p in self.open if not self.pending.is_over(self.numbers[p]))
+        is_over, numbers = self.pending.is_over, self.numbers
+        return [p for p in compress(count(), self.open) if not is_over(numbers[p])]
 
     def note_lost(self, positions: Iterable[int]) -> None:
         """Record that tasks may have started in this bundle, and are sent again."""
@@ -580,11 +576,20 @@ class Bundle:
         return max(self.pending.lost(self.numbers[position]) for position in left[:unsure])
 
     def fail(self, positions: Sequence[int], error: BaseException) -> None:
-        self.open.difference_update(positions)
+        self.close(positions)
         self.pending.fail([self.numbers[position] for position in positions], error)
 
 
-def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[tuple[Bundle, Functions, bytes]]:
+def items(values: Any, numbers: Sequence[int]) -> Any:
+    """Return the items of a sequence at some positions, or the values of a mapping at some keys."""
+    if isinstance(numbers, range) and not isinstance(values, dict):
+        return values[numbers.start : numbers.stop]
+    return [values[number] for number in numbers]
+
+
+def pack(
+    pending: PendingCalls, numbers: Sequence[Any]
+) -> Iterator[tuple[Bundle, Functions, bytes]]:
     """Yield one or several bundles with their functions and tasks as bytes.
     A task that cannot be pickled fails.
     """

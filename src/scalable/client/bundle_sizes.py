@@ -11,7 +11,7 @@ BUNDLE_S = 0.1
 #: together if they share a process and a slow machine, partly hidden by a running bundle.
 SENDING_S = 0.005
 #: Largest number of tasks in a bundle.
-LARGEST_BUNDLE = 8192
+LARGEST_BUNDLE = 32_768
 #: Largest number of bytes of a bundle, which is one message. Dask warns of graphs of 10 MB.
 LARGEST_BYTES = 8_000_000
 #: Number of unfinished bundles for each slot: while one bundle runs, the next one is already at the
@@ -70,13 +70,13 @@ class BundleSizing:
         # are many, such a bundle takes less time to run than to send. With W seconds of waiting
         # tasks in k bundles, the last task finishes after about k SENDING_S + W / k seconds, which
         # is least if each bundle takes sqrt(W SENDING_S) seconds. The last tasks go in one bundle
-        # if it takes less time than sending another one.
+        # if the half of them takes less time than sending another one.
         mean_s = max(self.mean_s, 1e-7)
         quick = int(BUNDLE_S / mean_s)
         light = int(LARGEST_BYTES / max(self._bytes_per_call, 1.0))
         worthwhile = int(math.sqrt(backlog * SENDING_S / mean_s))
         share = max(backlog // (2 * slots), min(worthwhile, backlog // SHARES))
-        least = min(backlog, int(SENDING_S / mean_s))
+        least = min(backlog, int(2 * SENDING_S / mean_s))
         return max(1, min(quick, light, max(share, least), LARGEST_BUNDLE))
 
     def _usual(self, slots: int) -> int:

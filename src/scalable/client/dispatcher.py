@@ -18,7 +18,7 @@ from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from itertools import islice, takewhile
+from itertools import compress, count, islice, takewhile
 from typing import Any
 
 from distributed import Future
@@ -30,6 +30,7 @@ from scalable.client.backlog import (
     Functions,
     PendingCalls,
     SingleCalls,
+    items,
     loaded,
     pack,
 )
@@ -124,7 +125,7 @@ class Dispatcher:
         # In the order in which a task passes them, so that none is missed.
         incomplete = sum(not future.done() for future in list(self.incomplete))
         waiting = self._waiting() + sum(len(bundle.left()) for bundle in list(self._held))
-        sent = sum(len(bundle.open) for bundle in list(self._bundles.values()))
+        sent = sum(bundle.open.count(1) for bundle in list(self._bundles.values()))
         return incomplete + waiting + sent
 
     @property
@@ -177,7 +178,7 @@ class Dispatcher:
         self.closed = True
         error = error or ClusterError("the client was closed before the task had finished")
         for bundle in [*self._bundles.values(), *self._held]:
-            bundle.fail(list(bundle.open), error)
+            bundle.fail(bundle.left(), error)
         for bundles in (self._bundles, self._unbegun, self._held):
             bundles.clear()
         unread = ClusterError(f"not all arguments were read: {self._line.why_closed}")
@@ -239,8 +240,8 @@ class Dispatcher:
                 self._send(pending, [number])
             if others := [n for n in numbers if n not in suspects] if suspects else numbers:
                 self._send(pending, others)
-            if pending.takes_turns:
-                self.backlog.rotate(-1)
+            if pending.stays and not isinstance(pending, SingleCalls):
+                self.backlog.rotate(-1)  # to the next group: this one may never become empty
             if time.monotonic() >= until:
                 self.wake()
                 return
@@ -255,7 +256,7 @@ class Dispatcher:
             self.backlog.rotate(-1) if stays else self.backlog.popleft()
         return None
 
-    def _send(self, pending: PendingCalls, numbers: list[Any]) -> None:
+    def _send(self, pending: PendingCalls, numbers: Sequence[Any]) -> None:
         """Send tasks whose arguments are complete. A task that cannot be sent fails."""
         try:
             for bundle, functions, payload in pack(pending, numbers):
@@ -266,6 +267,7 @@ class Dispatcher:
 
     def _submit(self, bundle: Bundle, functions: Functions, payload: bytes) -> None:
         pending, numbers, options = bundle.pending, bundle.numbers, self.options
+        ids = pending.ids(numbers)
         self._sizing.sent(len(numbers), len(payload))
         key = bundle.key = f"{options.name}-bundle-{uuid.uuid4()}"
         header = {
@@ -280,7 +282,7 @@ class Dispatcher:
             "process": PROCESS if options.stream_output and not self._line.shows_output else "",
             "group": pending.id,
             # Not a list, whose items Dask would search for futures.
-            "ids": array("q", pending.ids(numbers)),
+            "ids": ids if isinstance(ids, range) else array("q", ids),
         }
         names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}
         self._task_name = names.pop() if len(names) == 1 else options.name
@@ -327,7 +329,7 @@ class Dispatcher:
             await self._restore(bundle, argument)
         if bundle in self._held:
             self._held.discard(bundle)
-            self._put_back(bundle, sorted(bundle.open))
+            self._put_back(bundle, bundle.left())
 
     async def _restore(self, bundle: Bundle, reference: Reference) -> None:
         """Restore a lost argument, or fail the tasks that wait for it."""
@@ -364,15 +366,15 @@ class Dispatcher:
         if bundle is None:
             return
         positions, values, kinds, measured = load(outcomes)
-        ended = [bundle.numbers[position] for position in positions]
+        ended = items(bundle.numbers, positions)
         self._sizing.observe(len(ended), busy_s)
         self._sizing.received(len(ended), len(outcomes))
         if measured is not None:
             self._store_measures(bundle, ended, measured)
-        if kinds or not bundle.open.issuperset(positions):
+        if kinds or 0 in items(bundle.open, positions):
             self._settle(bundle, positions, values, kinds)
         else:
-            bundle.open.difference_update(positions)
+            bundle.close(positions)
             bundle.pending.settle(ended, values)
         bundle.heard_at = time.monotonic()
 
@@ -386,12 +388,12 @@ class Dispatcher:
         numbers, results, errors = [], [], []
         for position, value in zip(positions, values, strict=True):
             kind = kinds.get(position, PLAIN)
-            if position not in bundle.open:  # it was cancelled
+            if not bundle.open[position]:  # it was cancelled
                 continue
             if kind == KEPT:
                 bundle.kept.append(position)
                 continue
-            bundle.open.remove(position)
+            bundle.close([position])
             numbers.append(bundle.numbers[position])
             result, error = loaded(kind, value)
             results.append(result)
@@ -417,11 +419,11 @@ class Dispatcher:
             self._release(bundle)
             return
         self._sizing.at_least(time.monotonic() - bundle.heard_at)
-        given = [position for position in numbers if position in bundle.open]
+        given = [position for position in numbers if bundle.open[position]]
         logger.debug("bundle %s takes long and returns %d tasks", key, len(given))
-        bundle.open.difference_update(given)
+        bundle.close(given)
         self._put_back(bundle, given)
-        if not bundle.open:  # only a cancelled task is left: it must not run again with its bundle
+        if 1 not in bundle.open:  # a cancelled task is left: it must not run again with its bundle
             self._release(bundle)
 
     # News of Dask tasks -------------------------------------------------------------------------
@@ -446,7 +448,7 @@ class Dispatcher:
             if future.call is not None and future.home is not None:  # else it was cancelled
                 future.keep(bundle.future, position)
                 bundle.pending.settle([future], [None])
-        bundle.open.difference_update(bundle.kept)
+        bundle.close(bundle.kept)
         bundle.kept.clear()
         bundle.future = None  # it belongs to the references now
         return True
@@ -463,8 +465,8 @@ class Dispatcher:
         for position in bundle.kept:
             if position in values:
                 value, raised = await asyncio.to_thread(loaded, KEPT, values[position])
-                if position in bundle.open:  # it may have been cancelled in the meantime
-                    bundle.open.remove(position)
+                if bundle.open[position]:  # it may have been cancelled in the meantime
+                    bundle.close([position])
                     bundle.pending.settle([bundle.numbers[position]], [value], [raised])
         bundle.kept.clear()
         self._release(bundle)
@@ -531,9 +533,9 @@ class Dispatcher:
 
     def _cancel(self, bundle: Bundle, position: int) -> None:
         logger.debug("task %d of bundle %s is cancelled", position, bundle.key)
-        bundle.open.discard(position)
+        bundle.close([position])
         self._line.interrupt(bundle.key, position)
-        if not bundle.open:  # no matter whether the bundle runs or waits at its worker
+        if 1 not in bundle.open:  # no matter whether the bundle runs or waits at its worker
             self._release(bundle)
 
     def cancel_held(self) -> None:
@@ -546,7 +548,7 @@ class Dispatcher:
     def cancel_all(self) -> None:
         """Cancel every task that was sent and has not finished."""
         for bundle in list(self._bundles.values()):
-            for position in sorted(bundle.open):
+            for position in compress(count(), bytes(bundle.open)):
                 number = bundle.numbers[position]
                 if isinstance(number, CallFuture):
                     number.cancel()

@@ -22,7 +22,7 @@ from dask.sizeof import sizeof
 from distributed import Future
 from distributed.utils_comm import pack_data
 
-from scalable.client.backlog import MOST_UNTAKEN, MappedCalls, Outcome, SingleCalls
+from scalable.client.backlog import MOST_UNTAKEN, MappedCalls, Raised, SingleCalls
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.futures import CallFuture, OwnCondition, call_futures_of, settle
@@ -138,20 +138,9 @@ class PoolExecutor(Executor):
         else:
             many = self._start(fn, list(rows))
         deadline = None if timeout is None else time.monotonic() + seconds_of("timeout", timeout)
-        outcomes = many.outcomes(deadline)
-
-        def results() -> Iterator[Any]:
-            try:
-                for outcome in outcomes:
-                    if outcome[0] is not None:
-                        raise outcome[0]
-                    yield outcome.pop()
-            finally:
-                many.cancel()
-
-        given = results()
-        weakref.finalize(given, many.stop_reading)
-        return given
+        results = many.outcomes(deadline, raises=True)
+        weakref.finalize(results, many.stop_reading)
+        return results
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Stop accepting tasks. Arguments are as in ``concurrent.futures.Executor``."""
@@ -523,19 +512,18 @@ class PoolExecutor(Executor):
 class _Results(Iterator[Any]):
     """Iterator over results. It continues after the error of a failed task."""
 
-    def __init__(self, outcomes: Iterator[Outcome]) -> None:
+    def __init__(self, outcomes: Iterator[Any]) -> None:
         self._outcomes, self._lock = outcomes, threading.Lock()
 
     def __next__(self) -> Any:
         with self._lock:  # several threads may share the results, as with ``multiprocessing``
             outcome = next(self._outcomes)
-        error = outcome[0]
-        if isinstance(error, StopIteration):
+        if type(outcome) is not Raised:
+            return outcome
+        if isinstance(outcome.error, StopIteration):
             # It would end the iterator, and the results that follow would be lost (PEP 479).
-            raise RuntimeError("the task raised StopIteration") from error  # noqa: TRY004
-        if error is not None:
-            raise error
-        return outcome.pop()
+            raise RuntimeError("the task raised StopIteration") from outcome.error  # noqa: TRY004
+        raise outcome.error
 
 
 def _result_of(future: CallFuture) -> Any:

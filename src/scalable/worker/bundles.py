@@ -17,6 +17,8 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
+from itertools import repeat
+from types import SimpleNamespace
 from typing import Any
 
 import dask.sizeof
@@ -60,7 +62,6 @@ from scalable.protocol.operations import (
 )
 from scalable.worker.outcomes import (
     BundleCounts,
-    EndedCall,
     EndedCalls,
     Lines,
     function_or_error,
@@ -80,7 +81,9 @@ INTERRUPT_GRACE_S = 2.0
 #: bundles run, and their results are ignored.
 MOST_CANCELLED = 1000
 
+#: Bundles by key. There is none in a process that a task has forked.
 _running: dict[str, BundleRun] = {}
+os.register_at_fork(after_in_child=_running.clear)
 #: Positions of the cancelled tasks, by key of a waiting bundle.
 _cancelled: dict[str, set[int]] = {}
 
@@ -88,12 +91,8 @@ _cancelled: dict[str, set[int]] = {}
 def run_bundle(
     header: Mapping[str, Any], payload: bytes, references: Mapping[Any, Any]
 ) -> dict[int, Any] | None:
-    """Run a bundle in a thread of a Dask worker, and return results too large for a message.
-    Results are by position. ``header`` contains ``key``, ``client``, ``functions`` (digest and
-    bytes of each), ``timeout_s`` or None, ``code``, ``profile`` and ``record`` (measure each task),
-    ``confirm`` (wait for the scheduler before the first task), ``process`` (which prints the
-    output), ``group`` and ``ids`` (name each task in all its attempts). ``payload`` contains
-    :data:`.Calls`, and ``references`` the values of the futures in the arguments.
+    """Run a bundle in a thread of a Dask worker. Return large results by position.
+    ``payload`` contains :data:`.Calls`, and ``references`` the values of futures in the arguments.
     """
     worker = get_worker()
     offer_interrupts(worker)
@@ -169,14 +168,13 @@ class BundleRun:
         calls: tuple[Sequence[int] | None, Sequence[Any]],
         references: Mapping[Any, Any],
     ) -> None:
-        # ``calls`` contains the index of each task's function, and each task's arguments as
-        # received. ``header`` and ``references`` are those of
-        # :func:`scalable.worker.bundles.run_bundle`.
+        # ``calls`` contains the index of each task's function, and the arguments as received.
         self._header = header
         self.key: str = header["key"]
         code: str = header["code"]
-        self._functions = [function_or_error(d, data, code) for d, data in header["functions"]]
-        self._indexes, self._rows = calls
+        functions = [function_or_error(d, data, code) for d, data in header["functions"]]
+        indexes, self._rows = calls
+        self._functions = [functions[index] for index in indexes or repeat(0, len(self._rows))]
         self._references = references
         self._timeout_s: float | None = header["timeout_s"]
         self._measures: bool = header["profile"] or header["record"]
@@ -196,13 +194,13 @@ class BundleRun:
         #: Position and start time of the running task, for use in the thread that runs it.
         self.position, self.began = _NOBODY, 0.0
         self._timed_out, self._sent_at = _NOBODY, 0.0
-        #: CPU time of the thread when it was last read, and time at which it is read again.
-        self._cpu_s, self._cpu_due = 0.0, math.inf
+        #: CPU time of the thread when it was last read.
+        self._cpu_s = 0.0
         #: Epoch time minus ``perf_counter`` in seconds. The largest of three readings is best.
         self._epoch = max(time.time() - time.perf_counter() for _ in range(3))
         self._given: Any = None
         self._kept: dict[int, Pickled] = {}
-        self._unsent: list[EndedCall] = []
+        self._unsent = EndedCalls()
         self._counts = BundleCounts()
 
     # In the thread that runs the tasks ----------------------------------------------------------
@@ -220,7 +218,7 @@ class BundleRun:
         lines = Lines(lambda text: self.send(op=PRINTED, text=sendable(text)))
         try:
             output = heard(lines.write) if self._streams else nullcontext()
-            with output, heard_by(self._counts.hear):
+            with output, heard_by(partial(setattr, self._counts, "heard")):
                 self._run_calls()
             lines.end()
             with self._sending:
@@ -235,109 +233,112 @@ class BundleRun:
 
     def _run_calls(self) -> None:
         """Run the waiting tasks, timing each from the end of the previous one."""
-        # Reading a clock takes as long as some tasks.
-        began = self._sent_at = self._read_clocks()
+        # A plain task needs this loop alone: a call takes as long as some tasks, as does a clock.
+        rows, functions, skipped, counts = self._rows, self._functions, self._skipped, self._counts
+        checkpoints, unsent = self._checkpoints or SimpleNamespace(begun=False), self._unsent
+        began, cpu_due = self._read_clocks()
+        self._sent_at, tell_at = began, began + TELL_S
         for number in self._waiting:
-            if number in self._skipped:
+            if skipped and number in skipped:
                 continue
-            began = self._run_call(number, began)
-            if began - self._sent_at > TELL_S:
+            value = error = None
+            row, self.began = rows[number], began
+            try:
+                self.position = number
+                if not (skipped and number in skipped):  # it may be since the first check
+                    try:
+                        apart = type(row) is bytes
+                        value = self._run_apart(number, row) if apart else functions[number](*row)
+                    except CallInterrupted:
+                        raise
+                    except BaseException as raised:  # noqa: BLE001 - a failing task fails alone
+                        error = raised
+                self.position = _NOBODY
+                if skipped and number in skipped:
+                    # The interrupt may still be pending, and must not reach the next task.
+                    with self._lock:
+                        _raise_soon(ctypes.c_ulong(self._thread), None)
+            except CallInterrupted as interrupted:
+                error = interrupted
+                self.position = _NOBODY
+            if skipped and number in skipped:
+                self._end_skipped(number, error, time.perf_counter() - began)
+                value = error = None  # no reference cycle, and nothing kept during the wait
+                take_slot_back()  # for the next task
+                began, cpu_due = self._read_clocks()
+                continue
+            plain = error is None and self._given is None and counts.heard is None and _running
+            if not plain or checkpoints.begun or not is_small(value):
+                # No reference cycle through the traceback is left.
+                value, error = self._outcome(number, value, error), None
+            ended = time.perf_counter()
+            if ended >= cpu_due:
+                cpu_at, cpu_due = time.thread_time(), ended + CPU_READ_S
+                unsent.cpu_read[number], self._cpu_s = cpu_at - self._cpu_s, cpu_at
+            unsent.values.append(value)
+            unsent.began.append(began)
+            unsent.durations.append(ended - began)
+            unsent.numbers.append(number)  # now other threads may send the outcome
+            began = ended
+            if ended > tell_at:
                 with self._sending:
-                    self._send_outcomes(self._take(), began)
-                began = self._read_clocks()
+                    self._send_outcomes(self._take(), ended)
+                began, cpu_due = self._read_clocks()
+                tell_at = began + TELL_S
 
-    def _read_clocks(self) -> float:
-        """Read the clocks, and return the start time of the next task."""
-        now = time.perf_counter()
-        if self._measures:
-            self._cpu_s, self._cpu_due = time.thread_time(), now + CPU_READ_S
-        return now
-
-    def _run_call(self, number: int, began: float) -> float:
-        """Run a task, record its outcome, and return its end time."""
-        row = self._rows[number]
-        value: Any = None
-        given: Any = None
-        error: BaseException | None = None
-        self.began = began
-        try:
-            self.position = number
-            if number not in self._skipped:  # it may have been cancelled since the first check
-                try:
-                    if type(row) is not bytes:
-                        value = self._function(number)(*row)
-                    else:
-                        self._given = given = args, kwargs = arguments(row, self._references)
-                        value = self._function(number)(*args, **kwargs)
-                except CallInterrupted:
-                    raise
-                except BaseException as raised:  # noqa: BLE001 - a failing task fails alone
-                    error = raised
-                exit_in_child(self._pid, error)
-            self.position, self._given = _NOBODY, None
-            if number in self._skipped:
-                # The interrupt may still be pending, and must not reach the next task.
-                with self._lock:
-                    clear_interrupt(self._thread)
-        except CallInterrupted as interrupted:
-            error = interrupted
-            self.position, self._given = _NOBODY, None
-        if number in self._skipped:
-            self._end_skipped(number, error, time.perf_counter() - began, given)
-            value = given = error = None  # no reference cycle, and nothing kept during the wait
-            take_slot_back()  # for the next task
-            return self._read_clocks()
+    def _outcome(self, number: int, value: Any, error: BaseException | None) -> Any:
+        """Return what is sent for a task that has finished, and note its kind."""
+        exit_in_child(self._pid, error)
+        kind = PLAIN
         if self._checkpoints is not None and self._checkpoints.begun:
             self._checkpoints.end(self.key, number, succeeded=error is None)
-        kind = PLAIN
         if error is not None:
-            value, kind = self._failed(number, error, given or self._plain_arguments(number)), ERROR
+            value, kind = self._failed(number, error, self._arguments_of(number)), ERROR
             release_frames(error)
-            error = None  # no reference cycle through the traceback
         elif not is_small(value):
             value, kind = self._packed(number, value)
-        return self._note(number, value, kind, began)
-
-    def _note(self, number: int, value: Any, kind: int, began: float) -> float:
-        """Record the message about a task's outcome, and return the task's end time."""
-        ended = time.perf_counter()
-        cpu_s = None
-        if ended >= self._cpu_due:
-            cpu_at, self._cpu_due = time.thread_time(), ended + CPU_READ_S
-            cpu_s, self._cpu_s = cpu_at - self._cpu_s, cpu_at
         if self._counts.heard is not None:
             self._counts.remember(number)
-        self._unsent.append((number, value, kind, began, ended, cpu_s))  # the last step
-        return ended
+        self._given = None
+        if kind != PLAIN:
+            self._unsent.kinds[number] = kind
+        return value
+
+    def _run_apart(self, number: int, row: bytes) -> Any:
+        """Run a task whose arguments were pickled separately."""
+        self._given = args, kwargs = arguments(row, self._references)
+        return self._functions[number](*args, **kwargs)
+
+    def _read_clocks(self) -> tuple[float, float]:
+        """Return the start time of the next task, and the time of the next reading of CPU time."""
+        now = time.perf_counter()
+        if not self._measures:
+            return now, math.inf
+        self._cpu_s = time.thread_time()
+        return now, now + CPU_READ_S
 
     @property
     def name(self) -> str:
         """Name of the running task, which all its attempts share."""
         return f"{self._header['group']}:{self._header['ids'][self.position]}"
 
-    def _function(self, number: int) -> Any:
-        return self._functions[self._indexes[number] if self._indexes else 0]
-
-    def _end_skipped(
-        self, number: int, error: BaseException | None, seconds: float, given: Any
-    ) -> None:
+    def _end_skipped(self, number: int, error: BaseException | None, seconds: float) -> None:
         """Finish a cancelled task. It counts as failed if it exceeded its time limit."""
+        exit_in_child(self._pid, error)
         if self._checkpoints is not None:
             self._checkpoints.end(self.key, number, succeeded=False)
         logger.debug("task %d of bundle %s is stopped after %.3f s", number, self.key, seconds)
         if self._timed_out == number:
-            self._count_late(number, error, seconds, given)
-        self._counts.heard = None
+            self._count_late(number, error, seconds)
+        self._counts.heard = self._given = None
         if error is not None:
             release_frames(error)
 
-    def _count_late(
-        self, number: int, error: BaseException | None, seconds: float, given: Any
-    ) -> None:
+    def _count_late(self, number: int, error: BaseException | None, seconds: float) -> None:
         """Count a task that exceeded its time limit as failed."""
-        late = too_long(self._function(number), self._timeout_s or 0.0)
+        late = too_long(self._functions[number], self._timeout_s or 0.0)
         late = late.with_traceback(error.__traceback__ if error else None)
-        self._counts.failed(late, number, given or self._plain_arguments(number))
+        self._counts.failed(late, number, self._arguments_of(number))
         self._counts.remember(number)
         self._counts.ran([number], [seconds])
         if self._header["record"]:
@@ -361,7 +362,7 @@ class BundleRun:
 
     def _failed(self, number: int, error: BaseException, given: Any = None) -> bytes:
         """Count a failed task, and return its pickled error."""
-        function = self._function(number)
+        function = self._functions[number]
         named = getattr(function, "__name__", self.key)  # some callables have a plain name only
         name = getattr(function, "__qualname__", named)
         locate_here(error, f"task {name!r}")
@@ -369,21 +370,18 @@ class BundleRun:
         note_call(error, name, told, str(self._worker.name))
         return packed_error(error)
 
-    def _plain_arguments(self, number: int) -> Any:
-        """Return the arguments of a task that were not pickled separately, or None."""
+    def _arguments_of(self, number: int) -> Any:
+        """Return the arguments of the running task, or None if they are not loaded."""
         row = self._rows[number]
-        return None if type(row) is bytes else (row, {})
+        return self._given if type(row) is bytes else (row, {})
 
     # For the thread of the tasks, and the event loop, with the lock of sending --------------------
 
     def _take(self) -> EndedCalls | None:
         """Take the tasks that have finished since the last message, and count them."""
-        calls = self._unsent[:]  # the thread of the tasks may add one at this moment
-        del self._unsent[: len(calls)]
-        if not calls:
-            return None
-        ended = EndedCalls(calls)
-        self._counts.ran(ended.numbers, ended.durations)
+        ended = self._unsent.take()
+        if ended is not None:
+            self._counts.ran(ended.numbers, ended.durations)
         return ended
 
     def _send_outcomes(self, ended: EndedCalls | None, now: float) -> None:
@@ -402,10 +400,11 @@ class BundleRun:
         began = [self._epoch + at for at in ended.began]
         cpu_s = ended.cpu_s()
         if self._header["record"]:
-            for number, *times in zip(ended.numbers, began, ended.durations, cpu_s, strict=True):
+            times = zip(began, ended.durations, cpu_s, repeat(peak), strict=False)
+            for number, row in zip(ended.numbers, times, strict=True):
                 state = "found" if number in self._counts.found else "succeeded"
                 state = "failed" if ended.kinds.get(number) == ERROR else state
-                self._counts.rows.append((state, (*times, peak)))
+                self._counts.rows.append((state, row))
         if not self._header["profile"]:
             return None
         columns = (array("d", column) for column in (began, ended.durations, cpu_s))
@@ -421,10 +420,11 @@ class BundleRun:
 
     def running_call(self) -> tuple[int | None, float | None, Any]:
         """Return position, running seconds and arguments of the running task, or three Nones."""
-        number, began, given = self.position, self.began, self._given
+        number, began = self.position, self.began
+        given = None if number == _NOBODY else self._arguments_of(number)
         if number == _NOBODY or number != self.position:
             return None, None, None
-        return number, time.perf_counter() - began, given or self._plain_arguments(number)
+        return number, time.perf_counter() - began, given
 
     def interrupt(self, number: int) -> None:
         """Interrupt a task: skip it if it has not started, or raise an exception in its thread."""
@@ -436,7 +436,7 @@ class BundleRun:
                 return
             logger.debug("task %d of bundle %s is interrupted", number, self.key)
             raise_in(self._thread)
-        shown = getattr(self._function(number), "__qualname__", self.key)
+        shown = getattr(self._functions[number], "__qualname__", self.key)
 
         def runs() -> bool:
             return not self._over and self.position == number
@@ -448,11 +448,10 @@ class BundleRun:
 
     def _timings_without(self, number: int) -> list[Any]:
         """Return the bundle's last timings as if its running task had ended when it was stopped."""
-        began, given = self.began, self._given
         with self._sending:
             self._send_outcomes(self._take(), time.perf_counter())
             if self._timed_out == number:
-                self._count_late(number, None, time.perf_counter() - began, given)
+                self._count_late(number, None, time.perf_counter() - self.began)
             return self._last_timings(cancelled=int(self._timed_out != number))
 
     def interrupt_again(self) -> None:
@@ -472,12 +471,6 @@ class BundleRun:
         """Prevent the start of more tasks, and return the positions of tasks not started."""
         return list(self._waiting)
 
-    def _send_ended(self) -> None:
-        """Send the outcomes of finished tasks while a long task runs."""
-        with self._sending:
-            if self._unsent and not self._over:
-                self._send_outcomes(self._take(), max(self.began, self._sent_at))
-
     def _check_after(self, seconds: float) -> None:
         self._worker.loop.add_callback(self._worker.loop.call_later, seconds, self._check)
 
@@ -489,7 +482,9 @@ class BundleRun:
         if returned:
             logger.debug("bundle %s returns %d tasks", self.key, len(returned))
             self.send(op=RETURNED, numbers=returned)
-        self._send_ended()
+        with self._sending:
+            if not self._over:
+                self._send_outcomes(self._take(), max(self.began, self._sent_at))
         # A task that exceeds its time limit is interrupted.
         if self._timeout_s is None:
             return
@@ -498,7 +493,7 @@ class BundleRun:
         if is_late and number not in (_NOBODY, self._timed_out):
             logger.debug("task %d of bundle %s runs for too long", number, self.key)
             self._timed_out = number
-            late = dump_error(too_long(self._function(number), self._timeout_s))
+            late = dump_error(too_long(self._functions[number], self._timeout_s))
             outcomes = dump(([number], [late], {number: ERROR}, None))
             self.send(op=OUTCOMES, outcomes=outcomes, busy_s=time.perf_counter() - began)
             self.interrupt(number)
@@ -506,6 +501,8 @@ class BundleRun:
 
 
 # Interrupts ---------------------------------------------------------------------------------------
+
+_raise_soon = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 def offer_interrupts(worker: Worker) -> None:
@@ -518,9 +515,7 @@ def raise_in(thread: int) -> None:
     """Raise :class:`CallInterrupted` in a thread, at its next bytecode instruction."""
     _notice_lost_interrupts()
     with uninterrupted(thread):
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted)
-        )
+        _raise_soon(ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted))
 
 
 @cache
@@ -537,11 +532,6 @@ def _notice_lost_interrupts() -> None:
             loop.add_callback(loop.call_later, AGAIN_S, again)  # at once, it would hit this hook
 
     sys.unraisablehook = hook
-
-
-def clear_interrupt(thread: int) -> None:
-    """Cancel an interrupt that has not been raised in a thread yet."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
 
 def interrupt_task(worker: Worker, key: Any, *, cancelled: bool = False) -> None:

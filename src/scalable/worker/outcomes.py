@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from operator import sub
 from typing import Any
 
 from scalable.frames import own_frame
@@ -25,41 +25,57 @@ from scalable.protocol.messages import LARGE, dump, dump_error, load_function
 from scalable.protocol.task_output import STDOUT, TaskStream, ThreadLines
 from scalable.quantiles import quantile
 
-#: Finished task: its position in the bundle, the value to send and the value's kind (``PLAIN``,
-#: ``PICKLED``, ``ERROR`` or ``KEPT``), start and end in seconds of ``time.perf_counter``, and CPU
-#: seconds. The CPU seconds are the thread's since they were last read, or None if not read now. A
-#: plain tuple is made several times as fast as a named one.
-EndedCall = tuple[int, Any, int, float, float, float | None]
-
 
 class EndedCalls:
-    """One or more finished tasks for a message to the client, in order of completion."""
+    """Finished tasks that are not sent yet, in order of their positions.
+    One thread adds to the columns, the position last, while another may take what is complete.
+    """
 
-    def __init__(self, calls: Sequence[EndedCall]) -> None:
-        # Starts are in seconds of ``time.perf_counter``, durations in seconds.
-        numbers, self.values, kinds, self.began, ended, self._cpu_s = zip(*calls, strict=True)
-        whole = numbers[-1] - numbers[0] == len(numbers) - 1
-        self.numbers: Sequence[int] = range(numbers[0], numbers[-1] + 1) if whole else numbers
-        #: Kind by position, for the outcomes that are not ``PLAIN``.
-        self.kinds = {number: kind for number, kind in zip(numbers, kinds, strict=True) if kind}
-        self.durations = list(map(sub, ended, self.began))
+    # Not an object for each task, which takes longer to make and to collect than some tasks run.
+    def __init__(self) -> None:
+        #: Positions of the tasks in the bundle, and the values to send.
+        self.numbers: list[int] = []
+        self.values: list[Any] = []
+        #: Starts in seconds of ``time.perf_counter``, and durations in seconds.
+        self.began: list[float] = []
+        self.durations: list[float] = []
+        #: Kind (``PICKLED``, ``ERROR`` or ``KEPT``) by position, for values that are not ``PLAIN``.
+        self.kinds: dict[int, int] = {}
+        #: CPU seconds since the last reading, by position of the task after which they were read.
+        self.cpu_read: dict[int, float] = {}
+
+    def take(self) -> EndedCalls | None:
+        """Remove and return the complete tasks, or None if there is none."""
+        count, taken = len(self.numbers), EndedCalls()
+        if not count:
+            return None
+        for name in ("numbers", "values", "began", "durations"):
+            column = getattr(self, name)
+            setattr(taken, name, column[:count])
+            del column[:count]
+        for name in ("kinds", "cpu_read"):
+            some, last = getattr(self, name), taken.numbers[-1]
+            setattr(taken, name, {n: some.pop(n) for n in list(some) if n <= last})
+        return taken
 
     def cpu_s(self) -> list[float]:
         """Return the CPU seconds of each task."""
         # What was read at the end of several short tasks is shared among them by their durations.
         # Tasks after the last reading are assumed to have used a CPU all the time.
         durations, shared, first = self.durations, list[float](), 0
-        for last, cpu_s in enumerate(self._cpu_s):
-            if cpu_s is not None:
-                part = durations[first : last + 1]
-                share = min(1.0, cpu_s / (sum(part) or 1.0))  # the clocks are not read at once
-                shared += [share * duration for duration in part]
-                first = last + 1
+        for number, cpu_s in self.cpu_read.items():
+            following = bisect_right(self.numbers, number)
+            part = durations[first:following]
+            share = min(1.0, cpu_s / (sum(part) or 1.0))  # the clocks are not read at once
+            shared += [share * duration for duration in part]
+            first = following
         return shared + durations[first:]
 
     def message(self, measured: Any = None) -> bytes:
         """Return the message: positions, values, kinds, and measurements of the tasks or None."""
-        return dump((self.numbers, list(self.values), self.kinds, measured))
+        span = range(self.numbers[0], self.numbers[-1] + 1)
+        numbers = span if len(span) == len(self.numbers) else self.numbers
+        return dump((numbers, self.values, self.kinds, measured))
 
 
 def is_small(value: Any) -> bool:
@@ -124,9 +140,7 @@ class _SharedOutput(TaskStream):
 
 
 def _pass_on(text: str) -> bool:
-    listener = getattr(_here, "listener", None)
-    if listener is not None:
-        listener(text)
+    getattr(_here, "listener", str)(text)
     return False
 
 
@@ -139,7 +153,7 @@ def heard(listener: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        _here.listener = None
+        del _here.listener
 
 
 class Lines:
@@ -233,10 +247,6 @@ class BundleCounts:
         else:
             both = zip(numbers, durations, strict=True)
             self.durations += [seconds for number, seconds in both if number not in self.found]
-
-    def hear(self, outcome: CacheOutcome) -> None:
-        """Store the cache outcome of the running task."""
-        self.heard = outcome
 
     def remember(self, number: int) -> None:
         """Assign the stored cache outcome to the finished task at a position of the bundle."""

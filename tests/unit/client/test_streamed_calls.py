@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.client.backlog import MappedCalls, SingleCalls
+from scalable.client.backlog import MappedCalls, Raised, SingleCalls
 from scalable.client.bundle_sizes import (
     LARGEST_BUNDLE,
     MOST_WAITING,
@@ -72,11 +72,11 @@ def test_reading_is_never_further_ahead_than_asked_and_always_goes_on(waiting, u
         if step == "send":
             numbers = calls.take(2)
             calls.settle(numbers, numbers)
-        elif calls._is_there(taken):
-            assert next(outcomes) == [None, taken]
+        elif calls._ready:
+            assert next(outcomes) == taken
             taken += 1
     assert calls._total > min(waiting, untaken)
-    assert len(calls._results) == calls._total - taken
+    assert len(calls._arguments) + len(calls._ready) == calls._total - taken
 
 
 @pytest.fixture
@@ -91,11 +91,11 @@ def test_whoever_takes_results_wakes_the_reader(limit, eventually):
     calls, _ = reading(itertools.count(), most=(limit, limit))
     outcomes = calls.outcomes()
     for number in range(20):
-        if not calls._is_there(number):
+        if not calls._ready:
             eventually(lambda: len(calls))
             run(calls, 1)
             eventually(lambda: calls._condition._waiters)  # it sleeps again
-        assert next(outcomes) == [None, number]
+        assert next(outcomes) == number
     calls.cancel()
 
 
@@ -119,8 +119,8 @@ def test_a_call_that_waits_again_has_its_arguments_and_is_settled_once():
     assert calls.calls([0]) == ([abs], [(-1,)], None)
     calls.settle([0], [1])
     outcomes = calls.outcomes()
-    assert [next(outcomes), next(outcomes)] == [[None, 1], [None, 2]]
-    assert (calls._results, calls._arguments) == ({}, {})
+    assert [next(outcomes), next(outcomes)] == [1, 2]
+    assert (list(calls._ready), calls._arguments) == ([], {})
 
 
 def test_the_end_of_the_iterator_ends_who_waits_for_another_result(eventually):
@@ -139,7 +139,7 @@ def test_the_end_of_the_iterator_ends_who_waits_for_another_result(eventually):
     eventually(lambda: found)
     ends.set()
     taking.join(30)
-    assert (found, taking.is_alive()) == ([[None, 1]], False)
+    assert (found, taking.is_alive()) == ([1], False)
 
 
 def test_calls_of_an_iterator_wait_in_bounded_number_and_size():
@@ -153,7 +153,7 @@ def test_calls_of_an_iterator_wait_in_bounded_number_and_size():
     assert sizing.lookahead(2) == USUAL_WAITING
     sizing.observe(1, 60.0)
     assert sizing.lookahead(100) == 400  # twice what all slots take
-    for _ in range(10):
+    for _ in range(20):
         sizing.observe(1, 1e-6)
     assert LARGEST_BUNDLE <= sizing.lookahead(2) <= MOST_WAITING
     assert sizing.lookahead(5000) == MOST_WAITING
@@ -165,6 +165,30 @@ def test_calls_of_an_iterator_wait_in_bounded_number_and_size():
     assert sizing.lookahead(5000) == MOST_WAITING
     sizing.sent(1, 1_000_000)
     assert sizing.lookahead(2) == MOST_WAITING_BYTES // 1_000_000
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_outcomes_that_arrive_early_wait_for_those_before_them(ordered):
+    calls = MappedCalls(threading.Condition(), abs, [(n,) for n in range(9)], ordered=ordered)
+    error = ValueError("of 3")
+    calls.settle(range(6, 9), [6, 7, 8])
+    calls.settle([5, 3], [5, None], [None, error])
+    calls.settle(range(2), [0, 1])
+    calls.settle([4, 2], [4, 2])
+    told = [each.error if isinstance(each, Raised) else each for each in calls.outcomes()]
+    arrived = [6, 7, 8, 5, error, 0, 1, 4, 2]
+    assert told == ([0, 1, 2, error, 4, 5, 6, 7, 8] if ordered else arrived)
+
+
+def test_an_error_is_the_end_where_it_is_raised():
+    calls = MappedCalls(threading.Condition(), abs, [(0,), (1,), (2,)])
+    calls.settle(range(3), [0, None, 2], [None, ValueError("of 1"), None])
+    results = calls.outcomes(raises=True)
+    assert next(results) == 0
+    with pytest.raises(ValueError, match="of 1"):
+        next(results)
+    assert calls.cancelled
+    assert list(results) == []
 
 
 @pytest.mark.parametrize("back", [([5, 6], [1, 2]), ([1, 2], [5, 6])])
@@ -200,7 +224,7 @@ def test_a_result_is_not_kept_after_it_was_taken():
     calls.settle(calls.take(2), [Value(), Value()])
     outcomes = calls.outcomes()
     for _ in range(2):
-        reference = weakref.ref(next(outcomes).pop())
+        reference = weakref.ref(next(outcomes))
         gc.collect()
         assert reference() is None
 

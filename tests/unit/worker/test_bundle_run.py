@@ -118,11 +118,11 @@ def test_a_found_call_is_known_to_be_found_before_others_see_its_end(monkeypatch
     run = bundle_of(abs, [[-1]])
 
     class Watched(list):
-        def append(self, ended):
-            super().append(ended)
+        def append(self, number):
+            super().append(number)
             run._take()
 
-    run._unsent = Watched()
+    run._unsent.numbers = Watched()
     run._counts.heard = CacheOutcome(OutcomeKind.FOUND)
     run.run()
     assert run._counts.found == {0}

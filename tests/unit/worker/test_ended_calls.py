@@ -5,22 +5,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.protocol.messages import load
-from scalable.protocol.operations import ERROR, PLAIN
+from scalable.protocol.operations import ERROR
 from scalable.worker.outcomes import EndedCalls
 
 seconds = st.floats(1e-7, 10)
 calls = st.lists(st.tuples(seconds, st.none() | st.floats(0, 1)), min_size=1, max_size=30)
 
 
+def add(ended, number, value, began, duration):
+    ended.values.append(value)
+    ended.began.append(began)
+    ended.durations.append(duration)
+    ended.numbers.append(number)
+
+
 def ended(told, numbers=None):
     """Return tasks that follow each other, from durations and shares of CPU that were read."""
-    at, unread, made = 100.0, 0.0, []
+    at, unread, made = 100.0, 0.0, EndedCalls()
     for number, (duration, share) in zip(numbers or range(len(told)), told, strict=True):
         unread += duration
-        cpu_s = None if share is None else share * unread
-        made.append((number, number, PLAIN, at, at + duration, cpu_s))
+        if share is not None:
+            made.cpu_read[number] = share * unread
+        add(made, number, number, at, duration)
         at, unread = at + duration, unread if share is None else 0.0
-    return EndedCalls(made)
+    return made
 
 
 @given(calls)
@@ -54,6 +62,20 @@ def test_positions_are_told_as_they_are(numbers):
 
 
 def test_outcomes_that_are_not_plain_are_named():
-    found = EndedCalls([(3, 1, PLAIN, 0.0, 1.0, None), (5, b"x", ERROR, 1.0, 2.0, None)])
+    found = EndedCalls()
+    add(found, 3, 1, 0.0, 1.0)
+    found.kinds[5] = ERROR
+    add(found, 5, b"x", 1.0, 1.0)
     positions, values, kinds, _ = load(found.message("measured"))
     assert (list(positions), values, kinds) == ([3, 5], [1, b"x"], {5: ERROR})
+
+
+def test_what_is_not_complete_stays():
+    found = ended([(1e-3, 1.0)] * 2)
+    found.values.append("the position follows")
+    found.kinds[2] = ERROR
+    taken = found.take()
+    assert (taken.numbers, taken.kinds, list(taken.cpu_read)) == ([0, 1], {}, [0, 1])
+    assert (found.numbers, found.values) == ([], ["the position follows"])
+    assert found.kinds == {2: ERROR}
+    assert found.take() is None
