@@ -213,7 +213,9 @@ class SingleCalls(PendingCalls):
         return (number.call or _CANCELLED)[0]
 
     def calls(self, numbers: Sequence[CallFuture]) -> Tasks:
-        functions, args, kwargs = zip(*(each.call or _CANCELLED for each in numbers), strict=True)
+        # Not zip(*tasks): it makes an iterator for each task, all of which are garbage to collect.
+        tasks: list[Any] = [each.call or _CANCELLED for each in numbers]
+        functions, args, kwargs = ([task[part] for task in tasks] for part in range(3))
         return functions, args, kwargs if any(kwargs) else None
 
     def sent(self, numbers: Sequence[CallFuture], bundle: str) -> None:
@@ -502,8 +504,9 @@ class Bundle:
     #: Dask futures and :class:`Reference` objects within the arguments, by key of the future. All
     #: tasks have the same, because a lost or failed one takes all tasks with it.
     references: Found = field(default_factory=dict)
-    #: Key of the Dask task, once it is sent.
+    #: Key of the Dask task, once it is sent, and name of its tasks if they have one function.
     key: str = ""
+    name: str = ""
     #: The bundle's task may have killed a worker: its start is reported first.
     suspected: bool = False
     #: Time of the latest message about the bundle, in seconds of the monotonic clock.
@@ -559,10 +562,6 @@ class Bundle:
         """Return the positions of the tasks that a caller still waits for."""
         is_over, numbers = self.pending.is_over, self.numbers
         return [p for p in compress(count(), self.open) if not is_over(numbers[p])]
-
-    def note_lost(self, positions: Iterable[int]) -> None:
-        """Record that tasks may have started in this bundle, and are sent again."""
-        self.pending.note_lost([self.numbers[position] for position in positions], self.key)
 
     def count_loss(self, call_s: float, *, begun: bool) -> int:
         """Count the lost worker of the tasks that may have killed it, and return the largest count.

@@ -284,8 +284,10 @@ class Dispatcher:
             # Not a list, whose items Dask would search for futures.
             "ids": ids if isinstance(ids, range) else array("q", ids),
         }
-        names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}
+        named = numbers[: NAMED if len(functions) > 1 else 1]
+        names = {options.name_of(pending.function(number)) for number in named}
         self._task_name = names.pop() if len(names) == 1 else options.name
+        bundle.name = self._task_name if len(functions) == 1 else ""
         logger.debug("bundle %s: %d tasks, %d bytes", key, len(numbers), len(payload))
         self._bundles[key] = self._unbegun[key] = bundle
         pending.sent(numbers, key)
@@ -403,11 +405,10 @@ class Dispatcher:
     def _store_measures(
         self, bundle: Bundle, numbers: Sequence[Any], measured: tuple[Any, ...]
     ) -> None:
-        functions = list(map(bundle.pending.function, numbers))
-        distinct = {id(function): function for function in functions}  # some cannot be hashed
-        names = {key: self.options.name_of(function) for key, function in distinct.items()}
-        told = [names[id(f)] for f in functions] if len(names) > 1 else list(names.values())
-        bundle.pending.measured(numbers, MeasuredCalls(told, self.tag, *measured))
+        functions = map(bundle.pending.function, () if bundle.name else numbers)
+        known, name_of = dict[int, str](), self.options.name_of  # some cannot be hashed
+        names = [known.get(id(f)) or known.setdefault(id(f), name_of(f)) for f in functions]
+        bundle.pending.measured(numbers, MeasuredCalls(names or [bundle.name], self.tag, *measured))
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
         """Put unstarted tasks back into the backlog: those at some positions, or ``EVERY`` one."""
@@ -560,11 +561,9 @@ class Dispatcher:
 
     def _withdraw(self) -> None:
         """Withdraw bundles that wait at a busy worker while a slot is free."""
-        waiting, begun = self._unbegun.values(), len(self._bundles) - len(self._unbegun)
-        call_s = self._sizing.mean_s or 0.0
-        for bundle in self._withdrawals.wanted(
-            waiting, begun, self._slots, time.monotonic(), call_s
-        ):
+        waiting, now, call_s = self._unbegun.values(), time.monotonic(), self._sizing.mean_s or 0.0
+        wanted = self._withdrawals.wanted(waiting, self._begun_bundles, self._slots, now, call_s)
+        for bundle in wanted:
             logger.debug(
                 "bundle %s is recalled, because it waits for a slot while others run", bundle.key
             )
@@ -601,7 +600,8 @@ class Dispatcher:
         self._unbegun.pop(bundle.key, None)
         if left := bundle.left():  # cancelled with its bundle, or without a message
             logger.debug("bundle %s has finished, %d tasks are queued again", bundle.key, len(left))
-            bundle.note_lost([p for p in left if p in bundle.kept] or left[:1])
+            lost = [p for p in left if p in bundle.kept] or left[:1]
+            bundle.pending.note_lost([bundle.numbers[p] for p in lost], bundle.key)
             self._put_back(bundle, left)
         self._line.forget_bundle(bundle.key)
         if bundle.future is not None:
