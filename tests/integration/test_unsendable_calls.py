@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from scalable import ScalableSession
+from scalable.errors import ClusterError
 
 
 def take(*args, **kwargs):
@@ -63,6 +64,35 @@ def test_what_cannot_be_pickled_is_named_in_one_message(client, way, caplog):
     assert warnings_in(caplog) == []
     # The cluster goes on.
     assert client.submit(take, 1, tag="a").result(30) == 1
+
+
+class Exits:
+    """An object that raises SystemExit when it is pickled."""
+
+    def __reduce__(self):
+        raise SystemExit(3)
+
+
+def test_a_task_whose_pickling_exits_fails_alone(client):
+    with client.executor(tag="a") as executor:
+        futures = [executor.submit(take, each) for each in (1, Exits(), 2)]
+        assert [futures[0].result(30), futures[2].result(30)] == [1, 1]
+        with pytest.raises(ClusterError, match="could not be sent: SystemExit"):
+            futures[1].result(30)
+        results = executor.imap(take, [1, 2, Exits(), 3])
+        assert [next(results), next(results)] == [1, 1]
+        with pytest.raises(ClusterError, match="could not be sent: SystemExit"):
+            next(results)
+        assert list(results) == [1]
+        results, outcomes = executor.imap_unordered(take, [1, 2, Exits(), 3]), []
+        while True:
+            try:
+                outcomes.append(next(results))
+            except StopIteration:
+                break
+            except ClusterError:
+                outcomes.append("not sent")
+    assert sorted(map(str, outcomes)) == ["1", "1", "1", "not sent"]
 
 
 @pytest.fixture(scope="module")

@@ -596,9 +596,9 @@ def pack(
     try:
         distinct = {id(function): function for function in functions}  # some cannot be hashed
         dumped = {key: dump_function(function) for key, function in distinct.items()}
-    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+    except BaseException as error:  # noqa: BLE001 - it would end the event loop
         if len(functions) == 1:
-            pending.fail(numbers, error)
+            pending.fail(numbers, _not_sent(error))
         else:
             yield from _pack_apart(pending, [[number] for number in numbers])
         return
@@ -606,12 +606,15 @@ def pack(
     indexes = [places[dumped[id(each)]] for each in functions] if len(places) > 1 else None
     try:
         payload, found = dump_calls((indexes, args, kwargs))
-    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-        if len(numbers) == 1:
-            parts = parts_of_call(functions[0], args[0], kwargs[0] if kwargs else None)
-            pending.fail(numbers, unsendable(name_of(functions[0]), parts) or error)
-        else:  # the other tasks may be fine
+    except BaseException as error:  # noqa: BLE001 - it would end the event loop
+        if len(numbers) > 1:  # the other tasks may be fine
             yield from _pack_apart(pending, [[number] for number in numbers])
+            return
+        reason = None
+        if isinstance(error, Exception):
+            parts = parts_of_call(functions[0], args[0], kwargs[0] if kwargs else None)
+            reason = unsendable(name_of(functions[0]), parts)
+        pending.fail(numbers, reason or _not_sent(error))
         return
     groups: dict[frozenset[Any], list[Any]] = {}
     for number, references in zip(numbers, found, strict=False):
@@ -622,6 +625,13 @@ def pack(
         bundle = Bundle(pending, numbers, found[0] if found else {})
         bundle.suspected = bool(pending.suspects(numbers))
         yield bundle, tuple(places), payload
+
+
+def _not_sent(error: BaseException) -> BaseException:
+    """Return the error for a task whose pickling raised an error."""
+    if isinstance(error, Exception):
+        return error
+    return ClusterError(f"the task could not be sent: {error!r}")
 
 
 def _pack_apart(

@@ -258,12 +258,9 @@ class Dispatcher:
 
     def _send(self, pending: PendingCalls, numbers: Sequence[Any]) -> None:
         """Send tasks whose arguments are complete. A task that cannot be sent fails."""
-        try:
-            for bundle, functions, payload in pack(pending, numbers):
-                if not self._hold(bundle):
-                    self._submit(bundle, functions, payload)
-        except BaseException as raised:  # noqa: BLE001 - it would end the event loop
-            pending.fail(numbers, ClusterError(f"the task could not be sent: {raised!r}"))
+        for bundle, functions, payload in pack(pending, numbers):
+            if not self._hold(bundle):
+                self._submit(bundle, functions, payload)
 
     def _submit(self, bundle: Bundle, functions: Functions, payload: bytes) -> None:
         pending, numbers, options = bundle.pending, bundle.numbers, self.options
