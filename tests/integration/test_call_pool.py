@@ -791,3 +791,16 @@ def test_a_callback_may_submit_what_is_large(pool):
 
     pool.submit(double, 1).add_done_callback(go_on)
     assert lengths.result(timeout=60) == 3_000_000
+
+
+@pytest.mark.parametrize("way", ["terminate", "shutdown"])
+def test_results_that_are_collected_end_with_their_executor(client, tmp_path, way):
+    executor = client.executor(tag="a")
+    together = executor.map_async(wait_for, [tmp_path / "gate"] * 3)
+    if way == "terminate":
+        executor.terminate()
+    else:
+        executor.shutdown(wait=False, cancel_futures=True)
+    with pytest.raises(CancelledError):
+        together.get(60)
+    (tmp_path / "gate").touch()

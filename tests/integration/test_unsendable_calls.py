@@ -1,7 +1,9 @@
 """A task that cannot be pickled fails with one message, which names the function and the part."""
 
 import logging
+import sys
 import threading
+import types
 
 import pytest
 
@@ -93,6 +95,31 @@ def test_a_task_whose_pickling_exits_fails_alone(client):
             except ClusterError:
                 outcomes.append("not sent")
     assert sorted(map(str, outcomes)) == ["1", "1", "1", "not sent"]
+
+
+class BrokenSpec:
+    """Specification of a module that raises when its origin is read."""
+
+    @property
+    def origin(self):
+        raise RuntimeError("no origin")
+
+
+def test_what_cannot_be_sent_for_another_reason_fails(client, monkeypatch):
+    with client.executor(tag="a") as executor:
+        assert executor.submit(take, 1).result(30) == 1
+        broken = types.ModuleType("broken_module")
+        broken.__spec__ = BrokenSpec()
+        monkeypatch.setitem(sys.modules, "broken_module", broken)
+        with pytest.raises(ClusterError, match="could not be sent: RuntimeError"):
+            executor.submit(take, 1).result(30)
+        monkeypatch.delitem(sys.modules, "broken_module")
+        assert executor.submit(take, 1).result(30) == 1
+
+
+def test_entries_of_the_search_path_that_python_ignores_are_ignored(client, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])
+    assert client.executor(tag="a").submit(take, 1).result(30) == 1
 
 
 @pytest.fixture(scope="module")

@@ -305,7 +305,7 @@ class MappedCalls(PendingCalls):
         self.read_error: BaseException | None = None
         #: True if no caller waits for the unfinished tasks any more.
         self.cancelled = False
-        #: Called when all tasks have a result or error.
+        #: Called when all tasks have a result or error, or are cancelled.
         self.on_end: Callable[[MappedCalls], None] | None = None
 
     @property
@@ -354,7 +354,7 @@ class MappedCalls(PendingCalls):
             while following := self._early.pop(self._delivered, None):
                 self._ready.extend(following)
                 self._delivered += len(following)  # last: outcomes are taken without the lock
-            over = self._exhausted and self._delivered == self._total
+            over = self._is_over()
             self._condition.notify_all()
         if over and self.on_end is not None:
             self.on_end(self)
@@ -365,8 +365,14 @@ class MappedCalls(PendingCalls):
     def cancel(self) -> None:
         """Drop all unfinished tasks."""
         with self._condition:
+            is_late = self.cancelled or self._is_over()
             self.cancelled = True
             self._condition.notify_all()
+        if not is_late and self.on_end is not None:
+            self.on_end(self)
+
+    def _is_over(self) -> bool:
+        return self._exhausted and self._delivered == self._total
 
     # For the thread that iterates ---------------------------------------------------------------
 
@@ -598,7 +604,7 @@ def pack(
         dumped = {key: dump_function(function) for key, function in distinct.items()}
     except BaseException as error:  # noqa: BLE001 - it would end the event loop
         if len(functions) == 1:
-            pending.fail(numbers, _not_sent(error))
+            pending.fail(numbers, error if isinstance(error, Exception) else not_sent(error))
         else:
             yield from _pack_apart(pending, [[number] for number in numbers])
         return
@@ -610,11 +616,11 @@ def pack(
         if len(numbers) > 1:  # the other tasks may be fine
             yield from _pack_apart(pending, [[number] for number in numbers])
             return
-        reason = None
+        reason: BaseException = not_sent(error)
         if isinstance(error, Exception):
             parts = parts_of_call(functions[0], args[0], kwargs[0] if kwargs else None)
-            reason = unsendable(name_of(functions[0]), parts)
-        pending.fail(numbers, reason or _not_sent(error))
+            reason = unsendable(name_of(functions[0]), parts) or error
+        pending.fail(numbers, reason)
         return
     groups: dict[frozenset[Any], list[Any]] = {}
     for number, references in zip(numbers, found, strict=False):
@@ -627,10 +633,8 @@ def pack(
         yield bundle, tuple(places), payload
 
 
-def _not_sent(error: BaseException) -> BaseException:
-    """Return the error for a task whose pickling raised an error."""
-    if isinstance(error, Exception):
-        return error
+def not_sent(error: BaseException) -> ClusterError:
+    """Return the error for a task that could not be sent for another one."""
     return ClusterError(f"the task could not be sent: {error!r}")
 
 

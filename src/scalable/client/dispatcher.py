@@ -32,6 +32,7 @@ from scalable.client.backlog import (
     SingleCalls,
     items,
     loaded,
+    not_sent,
     pack,
 )
 from scalable.client.bundle_sizes import AHEAD, BundleSizing
@@ -259,8 +260,12 @@ class Dispatcher:
     def _send(self, pending: PendingCalls, numbers: Sequence[Any]) -> None:
         """Send tasks whose arguments are complete. A task that cannot be sent fails."""
         for bundle, functions, payload in pack(pending, numbers):
-            if not self._hold(bundle):
-                self._submit(bundle, functions, payload)
+            try:
+                if not self._hold(bundle):
+                    self._submit(bundle, functions, payload)
+            except BaseException as raised:  # noqa: BLE001 - it would end the event loop
+                bundle.fail(bundle.left(), not_sent(raised))
+                self._release(bundle)
 
     def _submit(self, bundle: Bundle, functions: Functions, payload: bytes) -> None:
         pending, numbers, options = bundle.pending, bundle.numbers, self.options
@@ -281,28 +286,24 @@ class Dispatcher:
             # Not a list, whose items Dask would search for futures.
             "ids": ids if isinstance(ids, range) else array("q", ids),
         }
-        named = numbers[: NAMED if len(functions) > 1 else 1]
-        names = {options.name_of(pending.function(number)) for number in named}
+        # A task that another thread has cancelled since has another function.
+        names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}
+        bundle.name = next(iter(names)) if len(functions) == len(names) == 1 else ""
         self._task_name = names.pop() if len(names) == 1 else options.name
-        bundle.name = self._task_name if len(functions) == 1 else ""
         logger.debug("bundle %s: %d tasks, %d bytes", key, len(numbers), len(payload))
         self._bundles[key] = self._unbegun[key] = bundle
         pending.sent(numbers, key)
-        try:
-            bundle.future = self._line.submit_bundle(
-                key,
-                self,
-                (run_bundle, header, payload, bundle.futures),
-                annotations={
-                    BUNDLE_ANNOTATION: {"rows": options.record_calls, **bundle.about()},
-                    TASK_ANNOTATION: self._task_name,
-                },
-                resources=options.resources,
-                parent=self.parent,
-            )
-        except BaseException as raised:  # noqa: BLE001 - it would end the event loop
-            error = ClusterError(f"the task could not be sent: {raised!r}")
-            self._line.call_soon(self.erred, key, error)
+        bundle.future = self._line.submit_bundle(
+            key,
+            self,
+            (run_bundle, header, payload, bundle.futures),
+            annotations={
+                BUNDLE_ANNOTATION: {"rows": options.record_calls, **bundle.about()},
+                TASK_ANNOTATION: self._task_name,
+            },
+            resources=options.resources,
+            parent=self.parent,
+        )
 
     # Waiting for arguments ----------------------------------------------------------------------
 
@@ -458,16 +459,24 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - its worker may be lost in this moment
             self.erred(bundle.key, error)
             return
+        if not self._is_open(bundle):
+            return
         values = kept or {}
         self._sizing.received(len(values), sum(map(sys.getsizeof, values.values())))
         for position in bundle.kept:
             if position in values:
                 value, raised = await asyncio.to_thread(loaded, KEPT, values[position])
+                if not self._is_open(bundle):
+                    return
                 if bundle.open[position]:  # it may have been cancelled in the meantime
                     bundle.close([position])
                     bundle.pending.settle([bundle.numbers[position]], [value], [raised])
         bundle.kept.clear()
         self._release(bundle)
+
+    def _is_open(self, bundle: Bundle) -> bool:
+        """Return whether a bundle was not released during a wait, and its tasks queued again."""
+        return self._bundles.get(bundle.key) is bundle
 
     def erred(self, key: str, error: BaseException) -> None:
         """Handle a bundle whose Dask task has failed or whose worker was lost."""
@@ -500,6 +509,8 @@ class Dispatcher:
         else:
             error = KilledWorker(name, error.last_worker, LOSSES - 1)
         error = await self._line.with_reasons(error, bundle.key)
+        if not self._is_open(bundle):
+            return
         note_call(error, name, bundle.arguments(), None)
         bundle.fail(bundle.left(), error)
         self._release(bundle)

@@ -394,6 +394,9 @@ class PoolExecutor(Executor):
         future = CallFuture(self._condition)
 
         def end(many: MappedCalls) -> None:
+            if many.cancelled:
+                future.cancel()
+                return
             try:
                 settle(self._condition, [(future, many.collect(), None)])
             except Exception as error:  # noqa: BLE001 - the error of a task

@@ -264,8 +264,10 @@ def search_path() -> tuple[str, ...]:
 
 
 def lasting(entries: Iterable[str]) -> list[str]:
-    """Return the entries of a search path that are not local directories of server nodes."""
-    return [entry for entry in entries if _SCRATCH_SPACE not in entry]
+    """Return the entries of a search path that are not local directories of server nodes.
+    Entries that are not strings are left out, as Python does.
+    """
+    return [each for each in entries if isinstance(each, str) and _SCRATCH_SPACE not in each]
 
 
 def interpreter_options(directory: str | Path) -> tuple[str, ...]:

@@ -255,9 +255,7 @@ class BundleRun:
                         error = raised
                 self.position = _NOBODY
                 if skipped and number in skipped:
-                    # The interrupt may still be pending, and must not reach the next task.
-                    with self._lock:
-                        _raise_soon(ctypes.c_ulong(self._thread), None)
+                    self._drop_interrupt(error)
             except CallInterrupted as interrupted:
                 error = interrupted
                 self.position = _NOBODY
@@ -321,6 +319,12 @@ class BundleRun:
     def name(self) -> str:
         """Name of the running task, which all its attempts share."""
         return f"{self._header['group']}:{self._header['ids'][self.position]}"
+
+    def _drop_interrupt(self, error: BaseException | None) -> None:
+        """Cancel an interrupt that may still be pending, and must not reach the next task."""
+        exit_in_child(self._pid, error)  # another thread may have held its copy of the lock
+        with self._lock:
+            _raise_soon(ctypes.c_ulong(self._thread), None)
 
     def _end_skipped(self, number: int, error: BaseException | None, seconds: float) -> None:
         """Finish a cancelled task. It counts as failed if it exceeded its time limit."""

@@ -10,7 +10,8 @@ from scalable.client.backlog import CallOptions, MappedCalls, SingleCalls
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.futures import CallFuture
 from scalable.errors import NoWorkersError
-from scalable.protocol.messages import dump
+from scalable.protocol.messages import Pickled, dump
+from scalable.protocol.operations import KEPT
 
 LOST = SimpleNamespace(address="tcp://lost", name="lost")
 
@@ -130,6 +131,21 @@ def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
     sent.dispatcher.cancel(second)
     assert sent.line.interrupted == [(again, 0)]
     assert first.bundle == key
+
+
+async def test_a_bundle_lost_while_its_kept_results_arrive_is_not_settled_a_second_time(sent):
+    """The tasks are in the backlog again, and another bundle settles them."""
+    sent.hear([0, 1], [0, 0], {0: KEPT, 1: KEPT})
+    sent.bundle.future = SimpleNamespace(release=lambda: None)
+
+    async def fetch(future):
+        sent.dispatcher.lost(sent.key, with_all=False)
+        return {0: Pickled(7), 1: Pickled(8)}
+
+    sent.line.fetch = fetch
+    await sent.dispatcher._fetch(sent.bundle)
+    assert not sent.calls._ready
+    assert sent.calls.take(5) == [0, 1]
 
 
 def test_messages_about_other_bundles_change_nothing(sent):
