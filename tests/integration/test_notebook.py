@@ -41,6 +41,7 @@ def step(number):
 client = session.start(session.plan())
 session.scale({{"crops": 2, "maps": 1}})
 def named(number):
+    print("a sown field")
     return number
 named.__name__ = {EVIL!r}
 evil = client.submit(named, 0, tag="maps")
@@ -70,6 +71,7 @@ while "8 done" not in widget.value and time.monotonic() < until:
     time.sleep(0.05)
 print(widget.value)""",
     "report": "report = session.report()\nreport",
+    "logs": "print(client.get_logs(evil))",
     "closed": """\
 cluster = session.cluster
 session.close()
@@ -212,6 +214,12 @@ def test_the_report_is_returned_and_shown(notebook):
     page = unescape(html)
     assert "<title>Run run-" in page
     assert '"8 done"' in page
+
+
+def test_what_a_task_prints_is_shown_and_kept(notebook):
+    outputs = "".join(said(outputs) for name, outputs in notebook.items() if name != "logs")
+    assert "[maps] a sown field" in outputs
+    assert "a sown field" in said(notebook["logs"])
 
 
 def test_the_end_leaves_no_thread_and_no_callback(notebook):

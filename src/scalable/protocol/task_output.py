@@ -47,6 +47,10 @@ class TaskStream:
         # A forked child of a task prints too, and may inherit locks that are held.
         here = os.getpid() == self._process
         if here and type(text) is str and text and self._write(text):
+            stream = self._stream
+            while isinstance(stream, TaskStream):  # the worker keeps what is shown elsewhere
+                stream._write(text)
+                stream = stream._stream
             return len(text)
         return self._stream.write(text)
 
