@@ -124,6 +124,20 @@ def test_running_and_queued_tasks_are_told_apart_and_their_end_is_predicted(sess
         assert when(session, lambda now: now.counts.cancelled)[0].counts.cancelled == 5
 
 
+def nap(number):
+    time.sleep(0.01)
+    return number
+
+
+def test_tasks_of_an_executor_are_counted_once_while_they_move_from_the_client(session):
+    with session.start() as client:
+        results = client.executor(tag="big").imap(nap, range(300))
+        totals = [session.overview().counts.total for _ in results]
+        assert max(totals) == 300  # those that wait in the client, too
+        now, _ = when(session, lambda now: now.counts.done == 300)
+        assert now.counts.total == 300
+
+
 def test_tasks_that_wait_for_their_inputs_are_blocked_and_others_are_queued(
     session, tmp_path, eventually
 ):

@@ -19,7 +19,7 @@ BUDGETS = {
     "base": (1_939, 14),
     "cache": (5_700, 15),
     "cli": (3_989, 23),
-    "client": (7_643, 18),
+    "client": (7_649, 18),
     "clusters": (4_875, 23),
     "containers": (892, 4),
     "dask_compat": (2_548, 9),

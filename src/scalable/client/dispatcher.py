@@ -201,13 +201,17 @@ class Dispatcher:
         return 0 if self.closed else sum(map(len, list(self.backlog)))  # other threads append
 
     def _report_backlog(self) -> None:
-        """Report to the scheduler how many slots the backlog needs, for adaptive pools."""
-        self._will_report = False
+        """Report to the scheduler how many slots the backlog needs."""
         waiting = self._waiting()
         if waiting != self._reported:
             self._reported = waiting
             slots = waiting * self.options.slots_per_call
             self._line.report_backlog(self._id, self.tag, self._task_name, slots)
+
+    def _report_soon(self) -> None:
+        """Report a larger backlog, unless it is gone in a moment: adaptive pools would grow."""
+        self._will_report = False
+        self._report_backlog()
 
     # Sending ------------------------------------------------------------------------------------
 
@@ -218,9 +222,11 @@ class Dispatcher:
         self._withdraw()
         works = self._bundles or self._held or self.incomplete or self._waiting()
         working.add(self) if works else working.discard(self)
-        if not self._will_report and self._waiting() != self._reported:
+        if self._waiting() < self._reported:
+            self._report_backlog()  # at once: the scheduler counts the tasks that were sent
+        elif not self._will_report and self._waiting() != self._reported:
             self._will_report = True
-            self._line.call_later(REPORT_BACKLOG_S, self._report_backlog)
+            self._line.call_later(REPORT_BACKLOG_S, self._report_soon)
 
     def _fill(self) -> None:
         """Send bundles until each slot has ``AHEAD`` unfinished bundles or no task waits."""
