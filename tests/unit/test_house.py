@@ -28,7 +28,7 @@ BUDGETS = {
     "model": (2_509, 14),
     "planning": (3_344, 18),
     "pricing": (449, 5),
-    "protocol": (4_346, 21),
+    "protocol": (4_349, 21),
     "providers": (19_100, 82),
     "records": (1_012, 6),
     "runs": (3_779, 14),

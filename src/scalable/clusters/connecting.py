@@ -58,7 +58,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
         read its credentials.
     """
     from scalable.client.client import ScalableClient
-    from scalable.protocol.credentials import certificate_fault, security_of
+    from scalable.protocol.credentials import no_answer, security_of
 
     with suppress(UnknownClusterError):  # the path of an access file
         refuse_gone(find(name))
@@ -77,7 +77,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
     except (OSError, TimeoutError) as error:
         raise ClusterError(
             f"the scheduler of cluster {access.name!r} does not answer at {access.address}: "
-            f"{certificate_fault(error) or error}",
+            f"{no_answer(error)}",
             hint=_listens_elsewhere(access) or f"`scalable status {access.name}` shows its state",
         ) from error
 

@@ -42,7 +42,7 @@ def with_scheduler(
     """Return the result of ``question`` within ``timeout_s``, given a cluster's scheduler.
     Raise ClusterError if the scheduler does not answer in time, or the cluster has stopped.
     """
-    from scalable.protocol.credentials import certificate_fault
+    from scalable.protocol.credentials import no_answer
 
     name = directory.record().name
     if directory.record().embedded:
@@ -65,7 +65,7 @@ def with_scheduler(
         directory.record()  # raises the error of a cluster that has just ended
         raise ClusterError(
             f"the scheduler of cluster {name!r} does not answer at {known['address']}: "
-            f"{certificate_fault(error) or error or 'no answer in time'}",
+            f"{no_answer(error)}",
             hint=hint,
         ) from error
 

@@ -30,7 +30,7 @@ from scalable.manager.pools import COMPONENTS, ManagerSite
 from scalable.manager.reconciler import Reconciler
 from scalable.model import DeploymentSpec, names
 from scalable.protocol.addresses import is_loopback
-from scalable.protocol.credentials import certificate_fault, security_of
+from scalable.protocol.credentials import no_answer, security_of
 from scalable.protocol.handlers import Handler, request
 from scalable.protocol.pools import Attachment
 from scalable.providers.registry import get_provider, provider_traits
@@ -246,7 +246,7 @@ class ManagerProcess:
         except (OSError, TimeoutError) as error:
             raise ClusterError(
                 f"the scheduler of cluster {config.cluster_name!r} does not answer at "
-                f"{config.address}: {certificate_fault(error) or error}"
+                f"{config.address}: {no_answer(error)}"
             ) from error
         if not answer["accepted"]:
             raise ClusterError(

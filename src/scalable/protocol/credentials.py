@@ -60,8 +60,8 @@ def new_credentials() -> tuple[str, str, str]:
     return shown, shown, private
 
 
-def certificate_fault(error: BaseException) -> str | None:
-    """Return why the peer's certificate was refused, or None for other errors."""
+def no_answer(error: BaseException) -> str:
+    """Return why a peer does not answer, such as a refused certificate."""
     cause: BaseException | None = error
     while cause is not None:
         fault = _certificate_words(cause)
@@ -69,7 +69,7 @@ def certificate_fault(error: BaseException) -> str | None:
             now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
             return f"its certificate is refused: {fault} (the clock of this machine: {now})"
         cause = cause.__cause__ or cause.__context__
-    return None
+    return str(error) or "no answer in time"
 
 
 def _certificate_words(error: BaseException) -> str | None:

@@ -46,13 +46,16 @@ class TaskStream:
     def write(self, text: str) -> Any:
         # A forked child of a task prints too, and may inherit locks that are held.
         here = os.getpid() == self._process
-        if here and type(text) is str and text and self._write(text):
-            stream = self._stream
-            while isinstance(stream, TaskStream):  # the worker keeps what is shown elsewhere
-                stream._write(text)
-                stream = stream._stream
+        if here and type(text) is str and text and self.forward(text):
             return len(text)
         return self._stream.write(text)
+
+    def forward(self, text: str) -> bool:
+        """Forward a string, and return whether it is shown elsewhere. The stream below keeps it."""
+        is_shown = self._write(text)
+        if is_shown and isinstance(self._stream, TaskStream):
+            self._stream.forward(text)
+        return is_shown
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
