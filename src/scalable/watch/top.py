@@ -13,6 +13,7 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.css.query import NoMatches
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, DataTable, Footer, Input, Static, TabbedContent, TabPane
 
@@ -354,16 +355,22 @@ class ClusterScreen(Screen[None]):
         """Query the scheduler, and again some seconds after each answer."""
         while True:
             try:
-                overview, events = await to_thread(look, self._cluster, self._watched.events.seq)
-                if self._tab == "Workers":
-                    self._workers = await to_thread(workers_of, self._cluster)
-            except (ScalableError, OSError) as error:
-                self._lost(error)
-            else:
-                self._silent_since = None
-                self._watched.take(overview, events)
-                self._show()
+                await self._look_once()
+            except NoMatches:
+                return  # the screen is closed: its widgets go one by one
             await sleep(self._every_s)
+
+    async def _look_once(self) -> None:
+        try:
+            overview, events = await to_thread(look, self._cluster, self._watched.events.seq)
+            if self._tab == "Workers":
+                self._workers = await to_thread(workers_of, self._cluster)
+        except (ScalableError, OSError) as error:
+            self._lost(error)
+        else:
+            self._silent_since = None
+            self._watched.take(overview, events)
+            self._show()
 
     def _lost(self, error: Exception) -> None:
         if self._silent_since is None:

@@ -297,6 +297,16 @@ def test_without_a_name_all_that_live_are_listed_and_enter_opens_one():
     run(source, story, name=None)
 
 
+def test_an_answer_that_arrives_while_the_screen_is_closed_is_dropped():
+    source = Made()
+
+    async def story(pilot, app):
+        await app.screen.remove_children()  # as at its end, before its questions are cancelled
+        await until(pilot, lambda: not [each for each in app.workers if each.is_running])
+
+    run(source, story, every_s=0.05)
+
+
 def test_a_tab_shows_its_table_in_full_when_it_opens():
     async def story(pilot, app):
         await pilot.press("4")
