@@ -387,7 +387,7 @@ class ClusterScreen(Screen[None]):
 
     def _show(self) -> None:
         overview = self._watched.overview
-        if overview is None or not self.is_mounted:
+        if overview is None or not self.query("#summary"):  # it goes first as the screen is closed
             return
         width = max(20, self.size.width - 2)
         lines = [Text(fitted(line, width)) for line in summary(overview, "top")]
@@ -466,6 +466,8 @@ class ClusterScreen(Screen[None]):
 
     def on_tabbed_content_tab_activated(self) -> None:
         """Fill the tab, and give its table the focus."""
+        if not self.query("#summary"):
+            return
         self._show()
         grid = self._grid()
         if grid is not None:
