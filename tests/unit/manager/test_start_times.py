@@ -49,25 +49,26 @@ def test_successors_are_requested_first_where_a_backend_takes_one_unit_at_a_time
     assert [entry[SUCCESSOR] for entry in due["a"].values()] == [True]
 
 
-def test_a_lost_unit_is_replaced_by_its_successor_alone():
+def renewed():
+    """Return an inventory whose only unit has a successor, and the name and the unit."""
     inventory = Inventory("c1", lambda: None)
     inventory.add_pool(Pool("a", None, {}))
     inventory.want("a", 1)
     inventory.take_due((), 0.0)
     ((name, unit),) = inventory.units.items()
     inventory.renew(unit)
+    return inventory, name, unit
+
+
+def test_a_lost_unit_is_replaced_by_its_successor_alone():
+    inventory, name, _ = renewed()
     (successor,) = inventory.names("a")
     inventory.replace(inventory.units.pop(name))
     assert list(inventory.spec) == [successor] != [name]
 
 
 def test_a_unit_near_the_end_of_its_walltime_is_not_desired_again():
-    inventory = Inventory("c1", lambda: None)
-    inventory.add_pool(Pool("a", None, {}))
-    inventory.want("a", 1)
-    inventory.take_due((), 0.0)
-    ((name, unit),) = inventory.units.items()
-    inventory.renew(unit)
+    inventory, name, unit = renewed()
     inventory.remove(name)
     unit.phase = Phase.DRAINING
     inventory.want("a", 2)
